@@ -45,7 +45,7 @@ class SessionTree:
         """The last entry of the conversation in the file. Raises BadInput `no_entries` if there is none."""
         last = next((entry for entry in reversed(self.entries) if not entry.is_off_branch), None)
         if last is None:
-            raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read.")
+            raise no_entries()
         return last
 
     def __contains__(self, entry_id: str) -> bool:
@@ -126,6 +126,11 @@ class SessionTree:
         self.damaged += 1
         if len(self.damage) < self._damage_kept:
             self.damage.append(Damage(kind, entry.number, entry.offset, entry.length, detail))
+
+
+def no_entries() -> BadInput:
+    """The error for a session without a leaf."""
+    return BadInput("no_entries", "The session has no entries yet, so there is nothing to read.")
 
 
 def unknown_entry(entry_id: str) -> BadInput:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sessions_app.agents.pure.format import Format, Generation
-from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.jsjson import parse
@@ -16,10 +16,7 @@ from sessions_app.sessionlog.session import DamageKind, ParserState, RecordedVer
 from .parser import CLIENT, KEY, SINCE, ClaudeCodeParser
 from .reader import ClaudeCodeReader, ClaudeCodeRules, ClaudeCodeTree, OlderClaudeCodeReader
 from .sent import (
-    CURRENT,
-    OLDER,
     ClaudeCodeTurns,
-    VersionBehaviour,
     content_of,
     ledger_result,
     reworded_entries,
@@ -36,6 +33,8 @@ class ClaudeCodeFormat(Format):
     label = "Claude Code"
     parser = ClaudeCodeParser
     recorded_requests = staticmethod(ledger_result)
+    reworded_entries = staticmethod(reworded_entries)
+    sent_messages = staticmethod(sent_messages)
     generations: Sequence[Generation] = (
         Generation(
             "Claude Code 2.1.143 and newer",
@@ -44,7 +43,7 @@ class ClaudeCodeFormat(Format):
             (BoundaryWriter(_READER), ClaudeForkWriter(_READER)),
             restore_lines=restore_lines_by(_READER),
             can_move_leaf=False,
-            turns=ClaudeCodeTurns(_READER, CURRENT),
+            turns=ClaudeCodeTurns(_READER),
             since=SINCE,
         ),
         Generation(
@@ -53,7 +52,7 @@ class ClaudeCodeFormat(Format):
             ClaudeCodeRules(_OLDER_READER),
             (ClaudeForkWriter(_OLDER_READER),),
             can_move_leaf=False,
-            turns=ClaudeCodeTurns(_OLDER_READER, OLDER),
+            turns=ClaudeCodeTurns(_OLDER_READER),
         ),
     )
 
@@ -73,12 +72,6 @@ class ClaudeCodeFormat(Format):
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         return {"role": message.role, "content": content_of(message, parse(line))}
 
-    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        return sent_messages(context, line, _behaviour_of(context))
-
-    def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[str]:
-        return reworded_entries(context, line, _behaviour_of(context))
-
     def recorded_version(self, state: ParserState) -> RecordedVersion | None:
         """That of the last line."""
         numbers = tuple(state.extra.get(CLIENT, ()))
@@ -89,7 +82,3 @@ class ClaudeCodeFormat(Format):
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         found = refusal(state)
         return {NAME: found} if found else {}
-
-
-def _behaviour_of(context: ActiveContext) -> VersionBehaviour:
-    return OLDER if context.reader == _OLDER_READER.name else CURRENT

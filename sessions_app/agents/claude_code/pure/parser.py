@@ -61,7 +61,6 @@ from sessions_app.sessionlog.entries import (
 )
 from sessions_app.sessionlog.jsjson import (
     Line,
-    Span,
     first_object,
     items,
     members,
@@ -217,39 +216,29 @@ _USAGE: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_inpu
 Described = list[tuple[Entry, Texts]]
 
 
-class LinePlace(NamedTuple):
-    """A line in its file, and the id of its last entry."""
-
-    number: int
-    offset: int
-    raw: bytes
-    id: str
-
-    def content_items(self) -> list[Span]:
-        """The positions in the line of the blocks of its message."""
-        message = members(self.raw)["message"]
-        return items(self.raw, members(self.raw, message.start)["content"].start)
-
-
-def describe(data: Mapping[str, Any], place: LinePlace, *, is_subagent: bool = False) -> Described:
-    """The entries of one recorded object, usually one. `is_subagent`: the file is that of a subagent."""
+def describe(data: Mapping[str, Any], line: Line, line_id: str, *, is_subagent: bool = False) -> Described:
+    """The entries of one recorded object, usually one: the last one has the id of the line. `is_subagent`: the file is
+    that of a subagent."""
     recorded_type = fields.word(data, "type")
     common: dict[str, Any] = {
-        "number": place.number,
-        "offset": place.offset,
-        "length": len(place.raw),
-        "id": place.id,
+        "number": line.number,
+        "offset": line.offset,
+        "length": len(line.raw),
+        "id": line_id,
         "parent_id": fields.stored_text(data, "parentUuid") or None,
         "type": recorded_type,
         "timestamp": fields.stored_text(data, "timestamp"),
     }
     if not is_node(data):
-        return [_describe_beside(data, recorded_type, common)]
+        title = fields.stored_text(data, TITLES[recorded_type]) if recorded_type in TITLES else ""
+        named = fields.stored_text(data, "leafUuid") or None if recorded_type == LAST_PROMPT else None
+        beside = {**common, "parent_id": named, "control": NameControl(title) if title else None}
+        return [(Entry(**beside, kind=EntryKind.OFF_BRANCH), NO_TEXTS)]
     if data.get("isSidechain") is True and not is_subagent:
         common["type"] = SIDECHAIN
     message = data.get("message") if data.get("isVirtual") is not True else None
     if recorded_type == "user" and isinstance(message, dict):
-        return _describe_user(data, message.get("content"), common, place)
+        return _describe_user(data, message.get("content"), common, line.raw)
     if recorded_type == "assistant" and isinstance(message, dict):
         return [_describe_assistant(data, message, common)]
     if recorded_type == "attachment":
@@ -277,17 +266,10 @@ def shares_line(entry: Entry) -> bool:
     return parent.startswith(".", len(entry.id)) and entry.role in _SAID
 
 
-def _describe_beside(data: Mapping[str, Any], recorded_type: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
-    title = fields.stored_text(data, TITLES[recorded_type]) if recorded_type in TITLES else ""
-    control = NameControl(title) if title else None
-    named = fields.stored_text(data, "leafUuid") or None if recorded_type == LAST_PROMPT else None
-    return Entry(**{**common, "parent_id": named}, kind=EntryKind.OFF_BRANCH, control=control), NO_TEXTS
-
-
 # ---- what was said -----------------------------------------------------------------------------------------
 
 
-def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, Any], place: LinePlace) -> Described:
+def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, Any], raw: bytes) -> Described:
     if not isinstance(content, str | list):
         return [(Entry(**common), NO_TEXTS)]
     common["kind"] = EntryKind.MESSAGE
@@ -301,27 +283,23 @@ def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, A
         # The subagent of a call; several results on one line do not show which of them it belongs to.
         subagent = fields.stored_text(fields.mapping(data, "toolUseResult"), "agentId")
         return [describe_result(content[0], {**common, "subagent": subagent})]
-    spans, found = place.content_items(), []
+    spans = items(raw, members(raw, members(raw)["message"].start)["content"].start)
+    found = []
     for part, index in enumerate(results):
-        offset, length = place.offset + spans[index].start, spans[index].end - spans[index].start
-        found.append(
-            describe_result(content[index], {**common, "id": f"{place.id}.{part}", "offset": offset, "length": length})
-        )
-        common["parent_id"] = f"{place.id}.{part}"
+        part_id, (start, end) = f"{common['id']}.{part}", spans[index]
+        at = {"id": part_id, "offset": common["offset"] + start, "length": end - start}
+        found.append(describe_result(content[index], {**common, **at}))
+        common["parent_id"] = part_id
     if len(results) < len(content):
-        return [*found, _without(results, *_described(content, role, common))]
+        entry, texts = _described(content, role, common)
+        blocks = tuple(block for block in entry.blocks or () if block.index not in results)
+        tokens = tokens_of(sum(block.units for block in blocks))
+        return [*found, (msgspec.structs.replace(entry, blocks=blocks, tokens=tokens), texts)]
     return [*found[:-1], describe_result(content[-1], {**common, "parent_id": found[-1][0].parent_id})]
 
 
 def is_result(block: object) -> bool:
     return fields.has_type(block, "tool_result")
-
-
-def _without(results: Sequence[int], entry: Entry, texts: Texts) -> tuple[Entry, Texts]:
-    """The entry of a line without the blocks that are results."""
-    blocks = tuple(block for block in entry.blocks or () if block.index not in results)
-    tokens = tokens_of(sum(block.units for block in blocks))
-    return msgspec.structs.replace(entry, blocks=blocks, tokens=tokens), texts
 
 
 def describe_result(block: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[Entry, Texts]:
@@ -441,10 +419,7 @@ def _boundary(data: Mapping[str, Any], own_id: str) -> BoundaryControl:
 def _usage(message: Mapping[str, Any]) -> int | None:
     """The tokens of the context and of the reply."""
     usage = message.get("usage")
-    if not isinstance(usage, dict):
-        return None
-    counts = [fields.number(usage, name) or 0 for name in _USAGE]
-    return sum([int(count) for count in counts if 0 <= count < 2**53])
+    return sum(max(0, fields.tokens(usage, name)) for name in _USAGE) if isinstance(usage, dict) else None
 
 
 def _count(data: Mapping[str, Any], name: str) -> int | None:
@@ -516,8 +491,7 @@ class ClaudeCodeParser(LineParser):
         state.version = CURRENT_VERSION
         state.recognised = state.recognised or fields.word(data, "type") in KNOWN_TYPES
         _remember_calls(data, state.extra[CALLS])
-        place = LinePlace(line.number, line.offset, line.raw, line_id)
-        described = describe(data, place, is_subagent=state.extra.get("subagent") is True)
+        described = describe(data, line, line_id, is_subagent=state.extra.get("subagent") is True)
         return [Recorded(self._in_context(entry), texts, data) for entry, texts in described]
 
     @staticmethod
@@ -533,8 +507,8 @@ class ClaudeCodeParser(LineParser):
             common = {**place.position(), "type": place.type, "timestamp": place.timestamp, "kind": place.kind}
             entry, texts = describe_result(data, common)
         else:
-            line = LinePlace(place.number, place.offset, raw, place.id)
-            entry, texts = describe(data, line, is_subagent=place.type != SIDECHAIN)[-1]
+            line = Line(place.number, place.offset, raw)
+            entry, texts = describe(data, line, place.id, is_subagent=place.type != SIDECHAIN)[-1]
         return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
 
     def _read_header(self, data: dict[str, Any]) -> None:

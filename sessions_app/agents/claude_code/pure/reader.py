@@ -45,9 +45,8 @@ import msgspec
 from sessions_app.agents.pure.format import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, newest_of
 from sessions_app.sessionlog.entries import THINKING_TYPES, BoundaryControl, Entry, EntryKind, Protection, Role
-from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.session import DAMAGE_KEPT
-from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
+from sessions_app.sessionlog.tree import NO_PARENT, SessionTree, no_entries
 
 from .parser import LAST_PROMPT, SIDECHAIN, is_passed, shares_line
 
@@ -257,12 +256,15 @@ class ClaudeCodeTree(SessionTree):
     def leaf(self) -> Entry:
         """The entry from which the client continues. Raises BadInput `no_entries` if there is none."""
         if self._leaf == NO_PARENT:
-            raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read.")
+            raise no_entries()
         return self.entries[self._leaf]
 
     def _named(self) -> int:
         """The position of what a `last-prompt` line names as the last thing said; NO_PARENT if none does."""
-        last = next((one for one in reversed(self.entries) if _names_end(one) or _is_boundary(one)), None)
+        ends = (
+            one for one in reversed(self.entries) if _is_boundary(one) or (one.type == LAST_PROMPT and one.parent_id)
+        )
+        last = next(ends, None)
         if last is None or _is_boundary(last):
             return NO_PARENT
         end = self._position.get(last.parent_id or "", NO_PARENT)
@@ -442,20 +444,18 @@ class ClaudeCodeTree(SessionTree):
         for reply, indexes in places.items():
             standing = [positions[index] for index in indexes]
             for position in (*self._replies.get(reply, ()), *self._added.get(reply, ())):
-                if position not in here and not self._is_elsewhere(position):
+                # A note on the way to what was said on another branch is part of that one.
+                is_elsewhere = self.entries[position].role == Role.CUSTOM and position in self._leads_on
+                if position not in here and not is_elsewhere:
                     place = max(bisect_left(standing, position) - 1, 0)
                     added.setdefault(indexes[place], []).append(self.entries[position])
         if not added:
             return path
         return [one for index, entry in enumerate(path) for one in (entry, *added.get(index, ()))]
 
-    def _is_elsewhere(self, position: int) -> bool:
-        """Whether an entry is a note on the way to what was said on another branch."""
-        return self.entries[position].role == Role.CUSTOM and position in self._leads_on
-
     def _with_kept(self, path: list[Entry]) -> list[Entry]:
         """A branch with what its last boundary keeps of other branches, and without what its leaf does not follow."""
-        at = next((at for at in range(len(path) - 1, -1, -1) if path[at].kind is EntryKind.BOUNDARY), None)
+        at = _last_boundary(path)
         if at is None:
             return path
         boundary, before, after = path[at], path[:at], path[at + 1 :]
@@ -555,7 +555,9 @@ class OlderClaudeCodeReader(ClaudeCodeReader):
             return super().rebuild(branch)
         # Only the last boundary of a session keeps anything; without effect, it is not the end of the branch either.
         left = branch[: _end_of_speech(branch)]
-        return super().rebuild([*map(_without_kept, left)])
+        return super().rebuild(
+            [msgspec.structs.replace(one, control=None) if _is_boundary(one) else one for one in left]
+        )
 
     def arranged(self, messages: Iterable[Message], *, is_new: bool) -> list[Message]:
         return list(messages)
@@ -564,18 +566,13 @@ class OlderClaudeCodeReader(ClaudeCodeReader):
         return (Message.of(entry) for entry in selected[: _end_of_speech(selected)] if entry.is_message)
 
 
-def _without_kept(entry: Entry) -> Entry:
-    return msgspec.structs.replace(entry, control=None) if entry.kind is EntryKind.BOUNDARY else entry
-
-
 def _end_of_speech(entries: Sequence[Entry]) -> int:
     """The number of entries up to the last thing that was said."""
     return next((at for at in range(len(entries), 0, -1) if entries[at - 1].role in SPEECH), 0)
 
 
 def _last_boundary(branch: Sequence[Entry]) -> int | None:
-    indexes = range(len(branch) - 1, -1, -1)
-    return next((at for at in indexes if branch[at].kind is EntryKind.BOUNDARY), None)
+    return next((at for at in range(len(branch) - 1, -1, -1) if _is_boundary(branch[at])), None)
 
 
 def _only_deletes(boundary: Entry) -> bool:
@@ -642,12 +639,8 @@ def _sorted(led_to: Sequence[Message], *, is_new: bool) -> Iterator[Message]:
     in_order = sorted(led_to, key=place)
     for is_text, group in itertools.groupby(in_order, is_alone):
         found = list(group)
-        yield from found if is_text else sorted(found, key=_place_after_reply)
-
-
-def _place_after_reply(message: Message) -> tuple[bool, int]:
-    """In the order of the file, but for what the user said on a line with results: the client sends that last."""
-    return shares_line(message.entry), message.entry.number
+        # In the order of the file, but for what the user said on a line with results: the client sends that last.
+        yield from found if is_text else sorted(found, key=lambda one: (shares_line(one.entry), one.entry.number))
 
 
 class ClaudeCodeRules(PlanRules):

@@ -10,7 +10,19 @@
 | 10   | thinking is sent as it was recorded                                                       |                 |
 | 11   | after a last word of the user's the client adds a reply; the next prompt follows that     | `_closed`       |
 
-`VersionBehaviour` has what differs between versions.
+Versions before 2.1.143 differ (`is_older`):
+
+- Calls at the end of the session are left out, and the user asks to continue; newer ones answer these calls.
+- Texts of white space beside others are sent.
+- In a reply with a text, calls keep their places; in newer versions they come after everything else, unless one stands
+  between thoughts on its own line.
+- A result before its call is not moved behind it.
+- Attachments are not sent as they were rendered when they were written; in newer versions, each text but the last one
+  of such an attachment is a message.
+- Thinking of other models than the last one is sent.
+- After commands that the user ran in the client a reply is added.
+- The next prompt is joined with one that an error answered.
+- A notice of a task in the background is not made one text in words of the client's own.
 
 Between two replies the client sends (rule 7)
 
@@ -47,7 +59,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.format import Moved, SentPiece
@@ -57,7 +69,7 @@ from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.jsjson import parse, trim_end
 
 from .parser import FILES, QUEUED, images_of, is_result, rendered_texts, unrendered_text
-from .reader import ClaudeCodeReader, ClaudeCodeTree
+from .reader import ClaudeCodeReader, ClaudeCodeTree, OlderClaudeCodeReader
 
 ContentBlock = dict[str, Any]
 
@@ -101,15 +113,8 @@ class SentLine(NamedTuple):
         """Whether the user, the model or a tool said it."""
         return self.author in (Author.USER, Author.ASSISTANT, Author.RESULT)
 
-    @property
-    def is_command(self) -> bool:
-        """Whether the user ran a command in the client: with it, or with what it said, begins the text."""
-        return self.author is Author.USER and _begins(self.blocks, COMMAND)
-
     def call_ids(self) -> Iterator[str]:
-        for block in self.blocks:
-            if is_call(block):
-                yield str(block.get("id"))
+        return (str(block.get("id")) for block in self.blocks if is_call(block))
 
 
 CALL_FIELDS: Final = ("type", "id", "name", "input")
@@ -122,27 +127,27 @@ NOTICE: Final = "task-notification"
 _AUTHORS: Final = {Role.ASSISTANT: Author.ASSISTANT, Role.TOOL_RESULT: Author.RESULT, Role.COMMAND: Author.COMMAND}
 
 
-def sent_lines(
-    messages: Iterable[Message], line: Callable[[Entry], bytes], *, reads_rendered: bool, rewords_notices: bool
-) -> Iterator[SentLine]:
-    """The lines of a request, one for each message and in their order; `line` reads an entry's recorded bytes.
-
-    `reads_rendered`: attachments are sent as they were rendered. `rewords_notices`: notices are reworded.
-    """
-    for message in messages:
+def sent_lines(context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[SentLine]:
+    """The lines of a request, one for each message and in their order; `line` reads an entry's recorded bytes."""
+    is_older = _is_older(context)
+    for message in context.messages:
         data, entry = parse(line(message.entry)), message.entry
         if message.role == Role.CUSTOM:
-            yield attachment_line(data, reads_rendered=reads_rendered)
+            yield attachment_line(data, is_older=is_older)
         else:
             author = _AUTHORS.get(message.role, Author.USER)
             blocks = content_of(message, data)
-            is_notice = rewords_notices and author is Author.USER and _is_notice(data)
+            of_task = fields.mapping(data, "origin").get("kind") == NOTICE
+            is_notice = not is_older and author is Author.USER and of_task
+            if is_notice and len(blocks) > 1 and all(map(is_text, blocks)):
+                blocks = [text_block("\n".join(str(block.get("text", "")) for block in blocks))]
+            recorded = fields.items(fields.mapping(data, "message"), "content")
             yield SentLine(
                 author,
-                _one_text(blocks) if is_notice else blocks,
+                blocks,
                 reply=entry.reply,
                 sent=message.sent,
-                ends_with_result=_ends_with_result(data),
+                ends_with_result=bool(recorded) and is_result(recorded[-1]),
                 is_text=message.blocks is None,
                 is_summary=message.role == Role.COMPACTION_SUMMARY,
                 is_caveat=data.get("isMeta") is True and _begins(blocks, CAVEAT),
@@ -151,16 +156,9 @@ def sent_lines(
             )
 
 
-def last_model(lines: Sequence[SentLine]) -> str:
-    """The model of the last reply, with which the client continues."""
-    return next((line.model for line in reversed(lines) if line.model), "")
-
-
-def for_model(model: str, lines: Sequence[SentLine]) -> list[SentLine]:
-    """The lines as a model takes them: for an older one, attachments of the system are the user's."""
-    if not OLDER_MODEL.match(model):
-        return list(lines)
-    return [line._replace(author=Author.CLIENT) if line.author is Author.SYSTEM else line for line in lines]
+def _is_older(context: ActiveContext) -> bool:
+    """Whether a context was rebuilt as versions before 2.1.143 do."""
+    return context.reader == OlderClaudeCodeReader.name
 
 
 def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
@@ -174,17 +172,6 @@ def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
         return [_result(data, message)]
     blocks = _left(data["message"]["content"], message.blocks)
     return [*map(_as_sent, blocks)] if message.role == Role.ASSISTANT else blocks
-
-
-def _is_notice(data: Mapping[str, Any]) -> bool:
-    return fields.mapping(data, "origin").get("kind") == NOTICE
-
-
-def _one_text(blocks: list[ContentBlock]) -> list[ContentBlock]:
-    """Blocks that are texts as one text."""
-    if len(blocks) < 2 or not all(map(is_text, blocks)):
-        return blocks
-    return [text_block("\n".join(str(block.get("text", "")) for block in blocks))]
 
 
 def _begins(blocks: Sequence[ContentBlock], marks: tuple[str, ...]) -> bool:
@@ -247,19 +234,14 @@ def _result(data: Mapping[str, Any], message: Message) -> ContentBlock:
     return {**block, "content": _left(block["content"], message.blocks)}
 
 
-def _ends_with_result(data: Mapping[str, Any]) -> bool:
-    content = fields.items(fields.mapping(data, "message"), "content")
-    return bool(content) and is_result(content[-1])
-
-
-def attachment_line(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLine:
+def attachment_line(data: Mapping[str, Any], *, is_older: bool) -> SentLine:
     """An attachment; without a rendered text, what it adds without the client's words.
 
-    Versions that do not read rendered texts do not know the attachments of those that write them, but for one.
+    Older versions do not know the attachments of those that write rendered texts, but for one.
     """
     texts, attachment = rendered_texts(data), fields.mapping(data, "attachment")
     author = Author.SYSTEM if data.get("renderedRole", "system") == "system" else Author.CLIENT
-    if not reads_rendered:
+    if is_older:
         author = Author.CLIENT
         texts = None if texts is None or attachment.get("type") == QUEUED else []
     blocks = [*map(text_block, texts)] if texts is not None else _unrendered(attachment)
@@ -280,14 +262,15 @@ NEXT_PROMPT: Final = SentLine(Author.USER, [text_block("")])
 """Stands for the prompt after the session, which is joined with a text before it, and not sent here."""
 
 
-def user_messages(lines: Sequence[SentLine], *, drops_blank_texts: bool) -> Iterator[Mapping[str, Any]]:
+def user_messages(lines: Sequence[SentLine], *, is_older: bool) -> Iterator[Mapping[str, Any]]:
     """The messages of a turn, and that of the system's attachments."""
     results: list[ContentBlock] = []
     added: list[SentLine] = []
     said: list[SentLine] = []
     ends_with_result = False
     for line in lines:
-        if line.author is Author.CLIENT and ends_with_result and _can_end_result(line):
+        can_end_result = not line.is_file and all(map(is_text, line.blocks))
+        if line.author is Author.CLIENT and ends_with_result and can_end_result:
             results[-1] = with_text(results[-1], "\n\n".join(block["text"] for block in line.blocks))
         elif line.author is Author.CLIENT:
             if not added and not results and all(map(is_text, line.blocks)):
@@ -308,15 +291,11 @@ def user_messages(lines: Sequence[SentLine], *, drops_blank_texts: bool) -> Iter
         return
     content = [*results, *_texts_of([*added, *said])]
     is_one_text = len(content) == 1 and bool(said) and said[0].is_text
-    if drops_blank_texts and not is_one_text:
+    if not (is_older or is_one_text):
         content = [block for block in content if not is_blank_text(block)]
     yield {"role": "user", "content": content or [text_block(NO_CONTENT)]}
     if system:
         yield {"role": "system", "content": [text_block("\n\n".join(texts))]}
-
-
-def _can_end_result(line: SentLine) -> bool:
-    return not line.is_file and all(map(is_text, line.blocks))
 
 
 def _without_tags(text: str) -> str:
@@ -355,73 +334,46 @@ INTERRUPTED: Final = "[Tool call interrupted]"
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
 
-class VersionBehaviour(NamedTuple):
-    """The differences between groups of versions."""
-
-    answers_open_calls: bool
-    """Calls at the end of the session get a result; else they are left out, and the user asks to continue."""
-    drops_blank_texts: bool
-    """Texts of white space are left out beside others."""
-    calls_last: bool
-    """In a reply with a text, calls come after everything else, unless one stands between thoughts on its own line."""
-    moves_early_results: bool
-    """A result before its call is moved behind it."""
-    reads_rendered: bool
-    """Attachments are sent as they were rendered when they were written; each but the last text of one is a message."""
-    drops_other_thinking: bool
-    """Thinking of other models than the last one is left out."""
-    leaves_commands_open: bool
-    """After commands that the user ran in the client no reply is added."""
-    parts_prompts_at_errors: bool
-    """The next prompt is not joined with one that an error answered."""
-    rewords_notices: bool
-    """A notice of a task in the background is one text, in words of the client's own."""
-
-
-CURRENT: Final = VersionBehaviour(*[True] * 9)
-OLDER: Final = VersionBehaviour(*[False] * 9)
 _OF_USER: Final = frozenset({Author.USER, Author.COMMAND})
+Part = TypeVar("Part", SentLine, SentPiece)
 
 
 @dataclass(slots=True)
-class _UserTurn:
-    """The lines between two replies."""
+class _Turn(Generic[Part]):
+    """What is sent as one message: a reply, or everything between two."""
 
-    lines: list[SentLine] = field(default_factory=list)
-    authors: set[Author] = field(default_factory=set)
-
-    def add(self, line: SentLine) -> None:
-        self.lines.append(line)
-        self.authors.add(line.author)
-
-    @property
-    def is_prompt(self) -> bool:
-        """Whether the user said something, and no tool did."""
-        return Author.RESULT not in self.authors and not self.authors.isdisjoint(_OF_USER)
+    is_reply: bool
+    parts: list[Part] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Reply:
-    blocks: list[ContentBlock] = field(default_factory=list)
-    keeps_order: bool = False
-
-    def add(self, line: SentLine) -> None:
-        self.blocks += line.blocks
-        self.keeps_order = self.keeps_order or _thinks_around_call(line.blocks)
-
-    def call_ids(self) -> list[str]:
-        return [str(block.get("id")) for block in self.blocks if is_call(block)]
-
-
-_Turn = _UserTurn | _Reply
+def _turns(parts: Iterable[Part], author_of: Callable[[Part], Author]) -> list[_Turn[Part]]:
+    """The turns of a conversation (rule 7)."""
+    turns: list[_Turn[Part]] = []
+    authors: set[Author] = set()
+    """Those of the last turn that is not a reply."""
+    replies: dict[str, _Turn[Part]] = {}
+    """Those since the last prompt: only results and other replies may come between the lines of a reply."""
+    for part in parts:
+        author = author_of(part)
+        if author is not Author.ASSISTANT:
+            if not turns or turns[-1].is_reply:
+                turns.append(_Turn(is_reply=False))
+                authors.clear()
+            authors.add(author)
+            turns[-1].parts.append(part)
+            continue
+        is_prompt = Author.RESULT not in authors and not authors.isdisjoint(_OF_USER)
+        if is_prompt and not turns[-1].is_reply:
+            replies.clear()
+        if part.reply not in replies:
+            turns.append(_Turn(is_reply=True))
+        turn = replies.setdefault(part.reply, turns[-1]) if part.reply else turns[-1]
+        turn.parts.append(part)
+    return turns
 
 
 def sent_messages(
-    context: ActiveContext,
-    line: Callable[[Entry], bytes],
-    behaviour: VersionBehaviour = CURRENT,
-    *,
-    closed: bool = True,
+    context: ActiveContext, line: Callable[[Entry], bytes], *, closed: bool = True
 ) -> Iterator[Mapping[str, Any]]:
     """The messages of a context with role and content; a content that is one text is one block.
 
@@ -429,42 +381,30 @@ def sent_messages(
     `reworded_entries`. `closed`: the session is resumed with another prompt; if not, the request is the one after its
     last line.
     """
-    lines = list(_lines_of(context, line, behaviour))
-    if behaviour.moves_early_results:
-        lines = _with_results_after_calls(lines)
-    if behaviour.drops_other_thinking:
-        lines = list(_with_own_thinking(lines))
-    lines = list(_said_lines(_called_lines(for_model(last_model(lines), lines), behaviour)))
+    is_older, lines = _is_older(context), list(sent_lines(context, line))
+    if not is_older:
+        lines = list(_with_own_thinking(_with_results_after_calls(lines)))
+    if OLDER_MODEL.match(_last_model(lines)):
+        lines = [line._replace(author=Author.CLIENT) if line.author is Author.SYSTEM else line for line in lines]
+    lines = list(_said_lines(_called_lines(lines, is_older=is_older)))
     if closed:
-        lines = list(_closed(lines, behaviour))
-    is_parted = behaviour.parts_prompts_at_errors and bool(lines) and not lines[-1].sent
+        lines = list(_closed(lines, is_older=is_older))
+    is_parted = not is_older and bool(lines) and not lines[-1].sent
     lines = [line for line in lines if line.sent]
-    if closed and not is_parted and lines and lines[-1].author in (Author.USER, Author.COMMAND):
+    if closed and not is_parted and lines and lines[-1].author in _OF_USER:
         lines.append(NEXT_PROMPT)
-    turns = _turns(lines)
-    _pair(turns)
-    for turn in turns:
-        if isinstance(turn, _Reply):
-            yield {"role": "assistant", "content": _reply_content(turn.blocks, behaviour, keeps_order=turn.keeps_order)}
+    for turn in _paired(_turns(lines, lambda line: line.author)):
+        if turn.is_reply:
+            yield {"role": "assistant", "content": _reply_content(turn.parts, is_older=is_older)}
         else:
-            yield from user_messages(turn.lines, drops_blank_texts=behaviour.drops_blank_texts)
+            yield from user_messages(turn.parts, is_older=is_older)
 
 
-def reworded_entries(
-    context: ActiveContext, line: Callable[[Entry], bytes], behaviour: VersionBehaviour = CURRENT
-) -> Iterator[str]:
+def reworded_entries(context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[str]:
     """The ids of the entries around which the client puts its own words: notices of tasks in the background, such as
     a subagent's, and attachments that were not recorded as rendered."""
-    lines = _lines_of(context, line, behaviour)
+    lines = sent_lines(context, line)
     yield from (message.entry.id for message, sent in zip(context.messages, lines, strict=True) if sent.is_reworded)
-
-
-def _lines_of(
-    context: ActiveContext, line: Callable[[Entry], bytes], behaviour: VersionBehaviour
-) -> Iterator[SentLine]:
-    return sent_lines(
-        context.messages, line, reads_rendered=behaviour.reads_rendered, rewords_notices=behaviour.rewords_notices
-    )
 
 
 # ---- rules 8, 9 and 11 on lines ----------------------------------------------------------------------------
@@ -488,9 +428,14 @@ def _with_results_after_calls(lines: list[SentLine]) -> list[SentLine]:
     return ordered
 
 
+def _last_model(lines: Sequence[SentLine]) -> str:
+    """The model of the last reply, with which the client continues."""
+    return next((line.model for line in reversed(lines) if line.model), "")
+
+
 def _with_own_thinking(lines: Sequence[SentLine]) -> Iterator[SentLine]:
     """The lines without thinking of other models than that of the last reply (rule 10)."""
-    model = last_model(lines)
+    model = _last_model(lines)
     for line in lines:
         if line.model in ("", model):
             yield line
@@ -502,11 +447,11 @@ def _answered(line: SentLine) -> str:
     return str(line.blocks[0].get("tool_use_id")) if line.author is Author.RESULT else ""
 
 
-def _called_lines(lines: Sequence[SentLine], behaviour: VersionBehaviour) -> Iterator[SentLine]:
+def _called_lines(lines: Sequence[SentLine], *, is_older: bool) -> Iterator[SentLine]:
     """The lines without calls that nothing answers, and without second calls of one id."""
     answered = {_answered(line) for line in lines}
-    end = _open_reply(lines) if behaviour.answers_open_calls else len(lines)
-    kept = min(end, _open_turn(lines)) if behaviour.answers_open_calls else end
+    end = len(lines) if is_older else _open_reply(lines)
+    kept = end if is_older else min(end, _open_turn(lines))
     seen: set[str] = set()
     opened: list[str] = []
     for at, line in enumerate(lines):
@@ -577,7 +522,7 @@ def _only_thinks(line: SentLine) -> bool:
     return bool(line.blocks) and all(block.get("type") in _THINKING for block in line.blocks)
 
 
-def _closed(lines: Sequence[SentLine], behaviour: VersionBehaviour) -> Iterator[SentLine]:
+def _closed(lines: Sequence[SentLine], *, is_older: bool) -> Iterator[SentLine]:
     """The lines, and the client's own reply if the user or a tool had the last word; not after a compaction, if what
     the client noted down after the summary is the end."""
     end = len(lines)
@@ -587,64 +532,43 @@ def _closed(lines: Sequence[SentLine], behaviour: VersionBehaviour) -> Iterator[
     last = next((line for line in reversed(lines[:end]) if line.is_speech), None)
     is_compacted = last is not None and last.is_summary and lines[end - 1] is not last
     is_open = last is not None and last.author is not Author.ASSISTANT and not is_compacted
-    if last is not None and is_open and not _ran_command(lines[:end], behaviour):
-        if last.author is Author.RESULT and not behaviour.answers_open_calls:
+    if last is not None and is_open and (is_older or not _ran_command(lines[:end])):
+        if last.author is Author.RESULT and is_older:
             yield SentLine(Author.USER, [text_block(CONTINUE)])
         yield SentLine(Author.ASSISTANT, [text_block(NO_RESPONSE)])
     yield from lines[end:]
 
 
-def _ran_command(lines: Sequence[SentLine], behaviour: VersionBehaviour) -> bool:
-    """Whether the lines end with commands of the user's after the client's note about them."""
+def _ran_command(lines: Sequence[SentLine]) -> bool:
+    """Whether the lines end with commands of the user's after the client's note about them. The text of a command
+    begins with it, or with what it said."""
     said = (line for line in reversed(lines) if line.is_speech)
-    first = next(itertools.dropwhile(lambda line: line.is_command, said), None)
-    return behaviour.leaves_commands_open and first is not None and first.is_caveat
+    first = next(
+        itertools.dropwhile(lambda line: line.author is Author.USER and _begins(line.blocks, COMMAND), said), None
+    )
+    return first is not None and first.is_caveat
 
 
-# ---- rule 7 ------------------------------------------------------------------------------------------------
+# ---- rules 8 and 9 on messages -----------------------------------------------------------------------------
 
 
-def _turns(lines: Iterable[SentLine]) -> list[_Turn]:
-    turns: list[_Turn] = []
-    replies: dict[str, _Reply] = {}
-    """Those since the last prompt: only results and other replies may come between the lines of a reply."""
-    for line in lines:
-        last = turns[-1] if turns else None
-        if line.author is not Author.ASSISTANT:
-            turn = last if isinstance(last, _UserTurn) else _UserTurn()
-            turn.add(line)
-            turns += [turn] if turn is not last else []
-            continue
-        if isinstance(last, _UserTurn) and last.is_prompt:
-            replies.clear()
-        if line.reply in replies:
-            replies[line.reply].add(line)
-            continue
-        turns.append(reply := _Reply())
-        reply.add(line)
-        if line.reply:
-            replies[line.reply] = reply
-    return turns
-
-
-def _pair(turns: list[_Turn]) -> None:
-    """Answer each call directly after its reply, and leave out all other results (rule 8)."""
-    for at in range(len(turns) - 1, -1, -1):
-        turn = turns[at]
-        if isinstance(turn, _Reply) and turn.call_ids():
-            following = turns[at + 1] if at + 1 < len(turns) else None
-            if not isinstance(following, _UserTurn):
-                turns.insert(at + 1, _UserTurn())
+def _paired(turns: Iterable[_Turn[SentLine]]) -> Iterator[_Turn[SentLine]]:
+    """The turns with an answer to each call directly after its reply, and without all other results (rule 8)."""
     calls: list[str] = []
     for turn in turns:
-        if isinstance(turn, _Reply):
-            calls = turn.call_ids()
+        if not turn.is_reply:
+            yield _Turn(is_reply=False, parts=list(_with_answers(turn.parts, calls)))
+            calls = []
             continue
-        turn.lines = list(_paired(turn.lines, calls))
-        calls = []
+        if calls:
+            yield _Turn(is_reply=False, parts=list(_with_answers((), calls)))
+        yield turn
+        calls = [call_id for line in turn.parts for call_id in line.call_ids()]
+    if calls:
+        yield _Turn(is_reply=False, parts=list(_with_answers((), calls)))
 
 
-def _paired(lines: Sequence[SentLine], calls: Sequence[str]) -> Iterator[SentLine]:
+def _with_answers(lines: Sequence[SentLine], calls: Sequence[str]) -> Iterator[SentLine]:
     answers = {_answered(line) for line in lines}
     for call_id in calls:
         if call_id not in answers:
@@ -658,14 +582,11 @@ def _paired(lines: Sequence[SentLine], calls: Sequence[str]) -> Iterator[SentLin
             yield line
 
 
-# ---- rule 9 on messages ------------------------------------------------------------------------------------
-
-
-def _reply_content(blocks: list[ContentBlock], behaviour: VersionBehaviour, *, keeps_order: bool) -> list[ContentBlock]:
-    if behaviour.drops_blank_texts:
-        blocks = [block for block in blocks if not is_blank_text(block)]
+def _reply_content(lines: Sequence[SentLine], *, is_older: bool) -> list[ContentBlock]:
+    blocks = [block for line in lines for block in line.blocks if is_older or not is_blank_text(block)]
     blocks = [block for block in blocks if block is not _SECOND] or blocks[:1]
-    if behaviour.calls_last and not keeps_order and any(map(is_text, blocks)):
+    keeps_order = is_older or any(_thinks_around_call(line.blocks) for line in lines)
+    if not keeps_order and any(map(is_text, blocks)):
         blocks = sorted(blocks, key=is_call)
     return blocks or [_reply_text(NO_CONTENT)]
 
@@ -685,30 +606,11 @@ _SECOND: Final = _reply_text(SECOND_CALL)
 """Stands for a repeated call in a reply of which nothing else is left."""
 
 
-_NOT_SAID: Final = frozenset({Role.TOOL_RESULT, Role.CUSTOM})
-"""The roles of what comes before the texts of a turn, but for attachments of the system."""
-
-
-@dataclass(slots=True)
-class _JoinedTurn:
-    """The pieces that are sent as one message: a reply, or everything between two."""
-
-    is_reply: bool
-    pieces: list[SentPiece] = field(default_factory=list)
-
-    @property
-    def is_prompt(self) -> bool:
-        """Whether the user said something, and no tool did."""
-        roles = {piece.role for piece in self.pieces}
-        return not self.is_reply and Role.TOOL_RESULT not in roles and bool(roles - _NOT_SAID)
-
-
 @dataclass(frozen=True, slots=True)
 class ClaudeCodeTurns:
     """The turns of a group of versions."""
 
     reader: ClaudeCodeReader
-    behaviour: VersionBehaviour
 
     def arranged(self, messages: Sequence[Message], *, is_new: bool) -> list[Message]:
         return self.reader.arranged(messages, is_new=is_new)
@@ -720,13 +622,14 @@ class ClaudeCodeTurns:
         constituents: dict[int, set[int]] = {}
         for entry_id in new.keys() & old.keys():
             constituents.setdefault(new[entry_id], set()).add(old[entry_id])
-        is_older = self._is_older_model(before, line) if any(len(one) > 1 for one in constituents.values()) else False
+        are_joined = any(len(one) > 1 for one in constituents.values())
+        is_older_model = are_joined and self._is_older_model(before, line)
 
         def rank(piece: SentPiece) -> int:
             if piece.role != Role.CUSTOM:
                 return int(piece.role not in (Role.TOOL_RESULT, Role.ASSISTANT))
             is_joined = len(constituents[new[piece.entry_id]]) > 1
-            return 2 if is_joined and not is_older and self._is_of_system(piece, line) else 0
+            return 2 if is_joined and not is_older_model and self._is_of_system(piece, line) else 0
 
         ranked = [(piece.entry_id, rank(piece)) for piece in before if piece.entry_id in old and piece.entry_id in new]
         was = sorted(ranked, key=lambda one: (old[one[0]], one[1]))
@@ -734,8 +637,8 @@ class ClaudeCodeTurns:
         return _overtaking([entry_id for entry_id, _ in was], [entry_id for entry_id, _ in will_be])
 
     def _is_of_system(self, piece: SentPiece, line: Callable[[str], bytes]) -> bool:
-        found = attachment_line(parse(line(piece.entry_id)), reads_rendered=self.behaviour.reads_rendered)
-        return found.author is Author.SYSTEM
+        is_older = isinstance(self.reader, OlderClaudeCodeReader)
+        return attachment_line(parse(line(piece.entry_id)), is_older=is_older).author is Author.SYSTEM
 
     def _is_older_model(self, pieces: Sequence[SentPiece], line: Callable[[str], bytes]) -> bool:
         """Whether attachments of the system are sent as the user's."""
@@ -748,28 +651,18 @@ def _places(pieces: Sequence[SentPiece]) -> dict[str, int]:
     """For each entry that is sent, by id, which message it is sent in (rule 7)."""
     answered = {piece.result_for for piece in pieces if piece.role == Role.TOOL_RESULT}
     spoken = {piece.reply for piece in pieces if piece.role == Role.ASSISTANT and not _is_thinking(piece)}
-    turns: list[_JoinedTurn] = []
-    replies: dict[str, _JoinedTurn] = {}
-    for piece in pieces:
-        last = turns[-1] if turns else None
-        if piece.role != Role.ASSISTANT:
-            if last is None or last.is_reply:
-                turns.append(_JoinedTurn(is_reply=False))
-            turns[-1].pieces.append(piece)
-            continue
-        if (piece.call_ids and answered.isdisjoint(piece.call_ids)) or (
-            _is_thinking(piece) and piece.reply not in spoken
-        ):
-            continue
-        if last is not None and last.is_prompt:
-            replies.clear()
-        if piece.reply not in replies:
-            turns.append(_JoinedTurn(is_reply=True))
-            replies[piece.reply] = turns[-1]
-        replies[piece.reply].pieces.append(piece)
-        if not piece.reply:
-            del replies[piece.reply]
-    return {piece.entry_id: number for number, turn in enumerate(turns) for piece in turn.pieces}
+    said = (
+        piece
+        for piece in pieces
+        if piece.role != Role.ASSISTANT
+        or not (
+            (piece.call_ids and answered.isdisjoint(piece.call_ids))
+            or (_is_thinking(piece) and piece.reply not in spoken)
+        )
+    )
+    authors = {**_AUTHORS, Role.CUSTOM: Author.CLIENT}
+    turns = _turns(said, lambda piece: authors.get(piece.role, Author.USER))
+    return {piece.entry_id: number for number, turn in enumerate(turns) for piece in turn.parts}
 
 
 def _is_thinking(piece: SentPiece) -> bool:

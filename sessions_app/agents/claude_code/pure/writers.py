@@ -88,8 +88,14 @@ def moved_line(raw: bytes, **fields: Any) -> bytes:
     A report of used tokens becomes one of 0: with the old one, the agent would compact the shorter conversation at the
     next prompt.
     """
-    found = members(raw)
-    changes = [_member(raw, found, name, value) for name, value in fields.items()]
+    found, opening = members(raw), raw.index(b"{") + 1
+    changes = []
+    for name, value in fields.items():
+        text = json_bytes(value)
+        if name in found:
+            changes.append((found[name], text))
+        else:
+            changes.append((Span(opening, opening), b"%s:%s," % (json_bytes(name), text)))
     if "entrypoint" in found:
         changes.append((found["entrypoint"], json_bytes(INTERACTIVE)))
     usage = members(raw, found["message"].start).get("usage") if "message" in found else None
@@ -107,20 +113,12 @@ def user_line(beside: Mapping[str, Any], text: str, moment: datetime, **fields: 
     return json_bytes({**fields, **place, "type": "user", "message": message, "timestamp": timestamp_of(moment)})
 
 
-def _member(raw: bytes, found: Mapping[str, Span], name: str, value: Any) -> tuple[Span, bytes]:
-    """The change that gives a member of a line's object this value, which it may not have had at all."""
-    if name in found:
-        return found[name], json_bytes(value)
-    opening = raw.index(b"{") + 1
-    return Span(opening, opening), json_bytes(name) + b":" + json_bytes(value) + b","
-
-
 def line_without(raw: bytes, parts: Sequence[Entry], lost: LostBlocks) -> bytes:
     """A recorded line without some of its content. `parts` are its entries: one for each tool result, then the rest."""
     if not any(part.id in lost for part in parts):
         return raw
-    recorded = _content_items(raw, members(raw)["message"])
-    kept = [span.of(raw) for span in recorded]
+    message = members(raw)["message"].start
+    kept = _content_items(raw, message)
     results = (index for index, item in enumerate(kept) if is_result(parse(item)))
     gone: set[int] = set()
     for part in parts:
@@ -131,25 +129,19 @@ def line_without(raw: bytes, parts: Sequence[Entry], lost: LostBlocks) -> bytes:
         index = next(results)
         if blocks is None:
             gone.add(index)
-        else:
-            kept[index] = _content_without(kept[index], Span(0, len(kept[index])), blocks)
-    return _with_items(raw, members(raw)["message"], kept, gone)
+        elif blocks:
+            kept[index] = _with_items(kept[index], 0, _content_items(kept[index], 0), blocks)
+    return _with_items(raw, message, kept, gone)
 
 
-def _content_items(raw: bytes, within: Span) -> list[Span]:
-    return items(raw, members(raw, within.start)["content"].start)
+def _content_items(raw: bytes, start: int) -> list[bytes]:
+    """The items of the content of the object that begins there."""
+    return [span.of(raw) for span in items(raw, members(raw, start)["content"].start)]
 
 
-def _content_without(raw: bytes, within: Span, gone: frozenset[int]) -> bytes:
-    """The object with a content without some of its items."""
-    if not gone:
-        return raw
-    return _with_items(raw, within, [span.of(raw) for span in _content_items(raw, within)], gone)
-
-
-def _with_items(raw: bytes, within: Span, recorded: Sequence[bytes], gone: set[int] | frozenset[int]) -> bytes:
+def _with_items(raw: bytes, start: int, recorded: Sequence[bytes], gone: Collection[int]) -> bytes:
     left = b",".join(item for index, item in enumerate(recorded) if index not in gone)
-    return splice(raw, [(members(raw, within.start)["content"], b"[" + left + b"]")])
+    return splice(raw, [(members(raw, start)["content"], b"[" + left + b"]")])
 
 
 NO_STATS: Final = Stats()
