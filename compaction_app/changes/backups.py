@@ -29,7 +29,7 @@ from sessions_app.index.session_locks import lock_session
 from sessions_app.sessionlog.entries import DeletionControl, Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.jsjson import Line, split_lines
-from sessions_app.sessionlog.session import Parser, ParserState
+from sessions_app.sessionlog.session import LineParser, ParserState
 from sessions_app.sessionlog.text import plural
 from sessions_app.storage import backups as backup_files
 from sessions_app.storage.backups import Restored
@@ -211,7 +211,7 @@ def _common(ours: bytes, theirs: bytes) -> int:
     return bisect_left(range(len(ours)), True, key=lambda index: ours[: index + 1] != theirs[: index + 1])
 
 
-def _parser_at(present: SessionReader, start: int) -> Parser:
+def _parser_at(present: SessionReader, start: int) -> LineParser:
     """A parser for the lines from `start` on that knows the version of the session."""
     parser = agent_at(present.path).format.parser(ParserState(), [])
     for line in split_lines(present.chunks(0)):

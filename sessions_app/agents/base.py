@@ -145,8 +145,7 @@ class RebuiltMessage(NamedTuple):
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> RebuiltMessage:
         """A message in the form of `Format.message_json`."""
-        digest = hashlib.sha256(canonical(message).encode()).hexdigest()
-        return cls(str(message.get("role")), digest)
+        return cls(str(message.get("role")), hashlib.sha256(canonical(message).encode()).hexdigest())
 
 
 class PackageContext(NamedTuple):

@@ -39,11 +39,8 @@ class Reading:
 
     def of_session(self, state: ParserState) -> Reading:
         """The same for a session whose parser had this state at its end, with the writers that it refuses."""
-        refused = self.agent.format.refused_writers(state)
-        return replace(self, refused={name: refused[name] for name in refused if self._honours(name)})
-
-    def _honours(self, writer: str) -> bool:
-        return any(writer == one.name for one in self.generation.writers)
+        refused, honoured = self.agent.format.refused_writers(state), {one.name for one in self.generation.writers}
+        return replace(self, refused={name: refused[name] for name in refused if name in honoured})
 
     @property
     def honoured_writers(self) -> tuple[SessionWriter, ...]:

@@ -7,7 +7,7 @@ branch that the agents continue comes first, then the others: a fault that they 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -65,10 +65,8 @@ NOTHING_APPENDED: Final[Mapping[str, str]] = {}
 def agent_of(path: Path) -> str:
     """The key of the agent among whose files a path is, or whose format the file certainly has; empty if neither."""
     placed = next((key for key, agent in AGENTS.items() if agent.store.owns(path)), "")
-    if placed:
-        return placed
-    head = head_of(path)
-    return next((key for key, agent in AGENTS.items() if agent.store.recognises(head)), "")
+    head = b"" if placed else head_of(path)
+    return placed or next((key for key, agent in AGENTS.items() if agent.store.recognises(head)), "")
 
 
 def agent_at(path: Path) -> Agent:
@@ -251,15 +249,18 @@ def _reading(
     if recorded is not None:
         return _read_as(agent, generation_of(agent, recorded.numbers), f"{known_by}, and {recorded.sentence}")
     reading = _of_unknown_version(agent, known_by, signs)
-    return _as_compacted(reading) if is_compacted else reading
+    if is_compacted and agent is ATOMIC:  # Redline has compacted it for Atomic 0.8: so that this counts
+        reason = f"{reading.reason}; Redline has compacted it for this version"
+        return replace(reading, generation=GENERATIONS[DELETION_READER][1], reason=reason)
+    return reading
 
 
 def _of_unknown_version(agent: Agent, known_by: str, signs: Sequence[_Sign]) -> Reading:
     """The reading of the newest versions of an agent: a guess, unless it does not matter for what is written."""
-    newest = agent.format.generations[0]
+    generations = agent.format.generations
+    newest, writer = generations[0], generations[0].writers[0].name
     foreign = next((sign for sign in signs if sign.agent is not agent), None)
-    if foreign is None and _best_writer_is_of_all(agent):
-        writer = newest.writers[0].name
+    if foreign is None and all(any(writer == found.name for found in one.writers) for one in generations):
         reason = f"{known_by}; no installed {agent.label} shows the version, and all honour the writer {writer}"
         return _read_as(agent, newest, reason)
     contains = f"it contains {foreign.words}, and " if foreign is not None else ""
@@ -270,21 +271,6 @@ def _of_unknown_version(agent: Agent, known_by: str, signs: Sequence[_Sign]) -> 
 def _read_as(agent: Agent, generation: Generation, reason: str, *, is_guess: bool = False) -> Reading:
     alternatives = tuple(other for family, other in GENERATIONS.values() if family.format.name == agent.format.name)
     return Reading(agent, generation, reason, is_guess, alternatives)
-
-
-def _best_writer_is_of_all(agent: Agent) -> bool:
-    """Whether all versions of an agent honour the best writer of the newest ones."""
-    best = agent.format.generations[0].writers[0].name
-    return all(any(writer.name == best for writer in one.writers) for one in agent.format.generations)
-
-
-def _as_compacted(reading: Reading) -> Reading:
-    """The reading of a session of an unknown version that Redline has compacted for Atomic 0.8: so that it counts."""
-    agent, generation = GENERATIONS[DELETION_READER]
-    if reading.agent is not agent:
-        return reading
-    reason = f"{reading.reason}; Redline has compacted it for this version"
-    return replace(reading, generation=generation, reason=reason)
 
 
 def _appended(entries: Sequence[Entry], own: Mapping[str, str]) -> Container[str]:
@@ -309,8 +295,12 @@ def _sign(entry: Entry) -> _Sign:
     if entry.kind is EntryKind.DELETION:
         return _Sign(ATOMIC, DELETION_READER, f"a {entry.type}, which Atomic wrote until 0.9.8")
     if entry.sole_agent:
-        since = "0.87" if entry.kind is EntryKind.EDIT else "0.86"
-        return _Sign(PI, PI_READER, f"{_mark_of_pi(entry)}, which only pi {since} and newer write")
+        since, mark = "0.87" if entry.kind is EntryKind.EDIT else "0.86", f"a {entry.type} entry"
+        if entry.kind is EntryKind.SUMMARY:
+            mark = "a compaction with a system message"
+        elif entry.is_message:
+            mark = "a system message" if entry.role == Role.SYSTEM else "an assistant message with a thinking level"
+        return _Sign(PI, PI_READER, f"{mark}, which only pi {since} and newer write")
     return _Sign(PI, "", f"a {entry.type}, which pi honours and Atomic does not")
 
 
@@ -323,14 +313,6 @@ def may_show_another(entry: Entry, read_as: str, agent: str) -> bool:
     if writer is None or agent not in ("", writer.key):
         return False
     return any(read_as == generation.reader.name for generation in writer.format.generations[1:])
-
-
-def _mark_of_pi(entry: Entry) -> str:
-    if entry.kind is EntryKind.SUMMARY:
-        return "a compaction with a system message"
-    if not entry.is_message:
-        return f"a {entry.type} entry"
-    return "a system message" if entry.role == Role.SYSTEM else "an assistant message with a thinking level"
 
 
 MOST_ENTRIES: Final = 500_000
@@ -357,7 +339,10 @@ def broken_pairs(tree: SessionTree, generations: Sequence[Generation]) -> Iterat
         branch = tree.branch(leaf.id)
         budget -= len(branch)
         places = {entry.id: entry for entry in branch}
-        found = [_by_identity(violations(one.reader.rebuild(branch))) for one in generations]
+        found = [
+            {(one.rule, one.entry_id, one.call_id): one for one in violations(generation.reader.rebuild(branch))}
+            for generation in generations
+        ]
         for identity in dict.fromkeys(identity for one in found for identity in one):
             if identity not in known:
                 known.add(identity)
@@ -371,10 +356,6 @@ def _leaves(tree: SessionTree) -> Iterator[Entry]:
         entry = tree.entries[position]
         if position not in parents and tree.position(entry.id) == position:
             yield entry
-
-
-def _by_identity(found: Iterable[Violation]) -> dict[_Identity, Violation]:
-    return {(one.rule, one.entry_id, one.call_id): one for one in found}
 
 
 def _finding(

@@ -6,12 +6,13 @@ The index stores an entry as columns (ids and position) and one small binary val
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import astuple, fields
@@ -114,19 +115,117 @@ def is_complete_line(raw: bytes) -> bool:
         return False
 
 
-class Parser(Protocol):
-    """Reads the lines of one agent's session file in order; `state` can be passed to the next parser."""
+@dataclass(slots=True)
+class LineParser(ABC):
+    """The common part of all agents' parsers: lines in order, damage, and a last line that is not finished yet.
 
-    state: ParserState
-    damage: list[Damage]
+        line ──▶ blank                              no entries
+             ──▶ not JSON, or not an object         damage
+             ──▶ an object ──read_object──▶ entries, or damage
+
+    An agent's parser says what an object means, and where its agent reads lines in another way. `state` can be stored
+    and passed to the next parser.
+    """
+
+    blanks: ClassVar[bytes] = b" \t\r\n\v\f"
+    """A line of these bytes has nothing."""
+    mark: ClassVar[bytes] = b""
+    """Bytes that the agent skips at the start of a file."""
+
+    state: ParserState = field(default_factory=ParserState)
+    damage: list[Damage] = field(default_factory=list)
     """The first DAMAGE_KEPT faults."""
+    torn: int = 0
+    """Faults on the last line, if it has no newline."""
 
     @property
     def damaged(self) -> int:
         """The total number of faults."""
+        return self.state.damaged + self.torn
 
     def read(self, line: Line) -> Sequence[Recorded]:
         """The entries on this line, usually one; none for a header, a blank line or a damaged one."""
+        state = self.state
+        if state.provisional:
+            state.version, state.header, state.provisional = 0, None, False
+        if not line.complete:
+            return self._read_unfinished(line)
+        recorded = self.read_line(line)
+        state.next_number = line.number + 1
+        state.next_offset = line.end
+        return recorded
+
+    def _read_unfinished(self, line: Line) -> Sequence[Recorded]:
+        """The entries on a line without a newline, which is read again when it has one.
+
+        Of what it says about later lines, the state has only what identifies the session; `provisional` says so.
+        """
+        state = self.state
+        once = replace(self, state=msgspec.structs.replace(state, extra=dict(state.extra)))
+        recorded = once.read_line(line)
+        self.torn = once.torn
+        state.recognised = once.state.recognised
+        state.provisional = (not state.version and once.state.version > 0) or (
+            state.header is None and once.state.header is not None
+        )
+        state.version, state.header = once.state.version, once.state.header
+        return recorded
+
+    def read_line(self, line: Line) -> Sequence[Recorded]:
+        """The entries on a line, with or without a newline."""
+        raw = line.raw if line.offset else line.raw.removeprefix(self.mark)
+        if not raw.strip(self.blanks):
+            return ()
+        try:
+            data = self.decode(raw)
+        except ValueError as fault:
+            return self.report_unreadable(line, self.describe_fault(raw, fault))
+        if isinstance(data, dict):
+            return self.read_object(data, line)
+        return self.report(DamageKind.NOT_AN_OBJECT, line, self.describe_value(raw, data))
+
+    @abstractmethod
+    def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
+        """The entries that an object records. It may keep in `state.extra` what later lines depend on, but must not
+        change a value that was in it: its previous holder may read on from it."""
+
+    @staticmethod
+    @abstractmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry in bytes that are read again, from a file of this version; None if it is not there any more.
+
+        `place` is the entry as it was read before: its position in the file and in the tree, and what other lines say
+        of it.
+        """
+
+    @staticmethod
+    def decode(raw: bytes) -> Any:
+        """The value on a line. Raises ValueError, with a message, if the agent cannot read it."""
+        return parse(raw)
+
+    def describe_fault(self, raw: bytes, fault: ValueError) -> str:
+        """The description of a line that is not JSON."""
+        del raw
+        return f"is not valid JSON ({fault})"
+
+    def describe_value(self, raw: bytes, value: object) -> str:
+        """The description of a line with a value that is not an object."""
+        del raw, value
+        return "contains a value instead of an object"
+
+    def report_unreadable(self, line: Line, detail: str) -> tuple[()]:
+        """Report a line that is not JSON; without a newline, its writer may have been interrupted."""
+        return self.report(DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE, line, detail)
+
+    def report(self, kind: DamageKind, line: Line, detail: str) -> tuple[()]:
+        """Count a fault. Returns no entries."""
+        if line.complete:
+            self.state.damaged += 1
+        else:
+            self.torn += 1
+        if len(self.damage) < DAMAGE_KEPT:
+            self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +247,7 @@ class SessionLog:
 
 
 def read_session(
-    parser: Parser, lines: Iterable[Line], name: str, head: Callable[[], bytes] | None = None
+    parser: LineParser, lines: Iterable[Line], name: str, head: Callable[[], bytes] | None = None
 ) -> SessionLog:
     """All entries of a file. Raises BadInput `not_a_session`, see `require_session`."""
     entries = [recorded.entry for line in lines for recorded in parser.read(line)]
@@ -156,7 +255,7 @@ def read_session(
     return log_of(parser, entries)
 
 
-def log_of(parser: Parser, entries: list[Entry]) -> SessionLog:
+def log_of(parser: LineParser, entries: list[Entry]) -> SessionLog:
     """The result of a parser and the entries that it returned."""
     state = parser.state
     return SessionLog(state.header, state.version, entries, parser.damage, parser.damaged, state)

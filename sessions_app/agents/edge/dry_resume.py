@@ -28,12 +28,13 @@ import re
 import signal
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, Protocol
+from typing import IO, Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.certificate import PackageOutcome, PackageResult
@@ -97,8 +98,14 @@ def difference(
         name = f"message {mine.number + 1:,}"
         if theirs.role != mine.role:
             return f"{name} is {theirs.role} instead of {mine.role}"
-        if theirs.number == last:
-            theirs = _without_additions(theirs, mine, openings, forms)
+        if theirs.number == last:  # the message that PROBE was joined with, as it was recorded
+            kept = [
+                block
+                for block in theirs.blocks
+                if any(_is_same_block(block, one, forms) for one in mine.blocks)
+                or not _may_be_added(theirs, [block], openings)
+            ]
+            theirs = theirs._replace(blocks=kept)
         if not _is_same(theirs, mine, openings, forms):
             return f"{name}, {mine.role}, has another content"
     return ""
@@ -112,16 +119,6 @@ def _without(messages: Iterable[Mapping[str, Any]], fresh: frozenset[tuple[str, 
         others = {name: value for name, value in message.items() if name not in left_out and value is not None}
         if blocks or others not in NO_FIELDS:
             yield _Message(_role(message), blocks, others, number)
-
-
-def _without_additions(theirs: _Message, mine: _Message, openings: tuple[str, ...], forms: _Forms) -> _Message:
-    """The message that PROBE was joined with, as it was recorded."""
-    kept = [
-        block
-        for block in theirs.blocks
-        if any(_is_same_block(block, one, forms) for one in mine.blocks) or not _may_be_added(theirs, [block], openings)
-    ]
-    return theirs._replace(blocks=kept)
 
 
 def _is_same(theirs: _Message, mine: _Message, openings: tuple[str, ...], forms: _Forms) -> bool:
@@ -293,19 +290,14 @@ def run_client(
         try:
             assert process.stdin is not None  # noqa: S101  # it is a pipe
             process.stdin.close()
-            code = _code(process, seconds)
+            code: int | None = None
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(seconds)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         return ClientExit(code, _end(output), _end(errors))
-
-
-def _code(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def _end(output: IO[bytes]) -> str:
@@ -359,33 +351,34 @@ _VERSION: Final = re.compile(r"(?<![\d.])\d{1,6}\.\d{1,6}\.\d{1,6}")
 Messages = Sequence[Mapping[str, Any]]
 
 
-class ClientProgram(Protocol):
-    """The differences between clients."""
+class ClientProgram(ABC):
+    """A client's program, with the differences between clients."""
 
-    @property
-    def label(self) -> str:
-        """The agent's name for people."""
+    label: str
+    """The agent's name for people."""
+    openings: tuple[str, ...] = ()
+    """How the texts begin that it may add to a user's turn."""
 
-    @property
-    def program(self) -> str:
+    def __init__(self, program: str) -> None:
+        self.program = program
         """The path of the program."""
 
-    @property
-    def openings(self) -> tuple[str, ...]:
-        """How the texts begin that it may add to a user's turn."""
-
+    @abstractmethod
     def environment(self, scratch: Scratch) -> Mapping[str, str]:
         """The environment in which it runs."""
 
+    @abstractmethod
     def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
         """Write a session, given its file's name and its bytes, to where the program finds it.
 
         Returns the id by which it is continued. Raises ClientUnusable. A run with PROBE that it makes is the control.
         """
 
+    @abstractmethod
     def command(self, prompt: str, session_id: str = "") -> list[str]:
         """One turn without a terminal, in a session or in a new one."""
 
+    @abstractmethod
     def messages(self, body: Mapping[str, Any]) -> Messages | None:
         """The messages of a request; None if it is not one of the conversation's."""
 
@@ -459,7 +452,15 @@ def find_client(kind: Callable[[str], ClientProgram], name: str, program: Path |
     Raises BadInput `no_client` if the program does not print a version.
     """
     found = str(program.absolute()) if program is not None else program_on_path(name)
-    client = _installed_client(kind(found)) if found is not None else None
+    client = None
+    if found is not None:
+        with (
+            tempfile.TemporaryDirectory(prefix="redline-client-", ignore_cleanup_errors=True) as directory,
+            suppress(ClientUnusable),
+        ):
+            printed = _run(kind(found), [found, "--version"], new_scratch(Path(directory), "")).output
+            version = _VERSION.search(printed)
+            client = InstalledClient(kind(found), version.group()) if version is not None else None
     if client is None and program is not None:
         raise BadInput(
             "no_client",
@@ -469,28 +470,12 @@ def find_client(kind: Callable[[str], ClientProgram], name: str, program: Path |
     return client
 
 
-def _installed_client(client: ClientProgram) -> InstalledClient | None:
-    with tempfile.TemporaryDirectory(prefix="redline-client-", ignore_cleanup_errors=True) as directory:
-        scratch = new_scratch(Path(directory), "")
-        try:
-            ended = _run(client, [client.program, "--version"], scratch)
-        except ClientUnusable:
-            return None
-    version = _VERSION.search(ended.output)
-    return InstalledClient(client, version.group()) if version is not None else None
-
-
 def _run(client: ClientProgram, command: Sequence[str], scratch: Scratch) -> ClientExit:
     return run_client(command, cwd=scratch.project, environment=client.environment(scratch))
 
 
 def _conversation(client: ClientProgram, requests: Sequence[ModelRequest]) -> tuple[Messages | None, int]:
     """The messages of the request with PROBE, and its number among the conversation's."""
-    number = 0
-    for request in requests:
-        messages = client.messages(request.body)
-        if messages is not None:
-            number += 1
-            if has_probe(messages):
-                return messages, number
-    return None, number
+    found = [messages for request in requests if (messages := client.messages(request.body)) is not None]
+    numbered = ((messages, number) for number, messages in enumerate(found, 1) if has_probe(messages))
+    return next(numbered, (None, len(found)))

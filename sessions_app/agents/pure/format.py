@@ -53,10 +53,16 @@ from sessions_app.sessionlog.jsjson import (
 )
 from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.repair_pieces import RepairPiece
-from sessions_app.sessionlog.session import Damage, DamageKind, Header, ParserState, RecordedVersion, read_session
+from sessions_app.sessionlog.session import (
+    Damage,
+    DamageKind,
+    Header,
+    LineParser,
+    ParserState,
+    RecordedVersion,
+    read_session,
+)
 from sessions_app.sessionlog.tree import SessionTree
-
-from .line_parser import LineParser
 
 
 class Reader(ABC):

@@ -17,7 +17,6 @@ import msgspec
 from sessions_app.agents.pi.pure.format import ContextRules
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.format import Format, Generation, NewFile, Reader, SessionWriter, WriteFacts
-from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.context import ActiveContext, Message, keep
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
@@ -45,7 +44,7 @@ from sessions_app.sessionlog.jsjson import (
     well_formed,
 )
 from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
-from sessions_app.sessionlog.session import DamageKind, Header, Recorded
+from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Recorded
 
 THREAD: Final = "thread"
 MESSAGE: Final = "message"

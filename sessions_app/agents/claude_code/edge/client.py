@@ -16,7 +16,6 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +23,14 @@ from sessions_app.agents.base import TEST_VARIABLE, AgentClient, Client
 from sessions_app.agents.claude_code.pure.parser import KEY
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
 from sessions_app.agents.edge.bridges import HookBridge
-from sessions_app.agents.edge.dry_resume import ClientUnusable, Scratch, find_client, new_scratch, run_client
+from sessions_app.agents.edge.dry_resume import (
+    ClientProgram,
+    ClientUnusable,
+    Scratch,
+    find_client,
+    new_scratch,
+    run_client,
+)
 from sessions_app.agents.edge.model_server import ModelServer
 from sessions_app.agents.pure.hooks import HookReply, HookRequest, HookStep, hook_fields, hook_request
 from sessions_app.agents.pure.json_document import JsonDocument
@@ -47,13 +53,11 @@ class ClaudeCodeClient(Client):
         return self.program, "--resume", path.stem
 
 
-@dataclass(frozen=True, slots=True)
-class ClaudeCodeProgram:
+class ClaudeCodeProgram(ClientProgram):
     """The program `claude`."""
 
-    program: str
-    label: str = "Claude Code"
-    openings: tuple[str, ...] = ("<system-reminder>",)
+    label = "Claude Code"
+    openings = ("<system-reminder>",)
 
     def environment(self, scratch: Scratch) -> Mapping[str, str]:
         """Without requests beside the conversation."""

@@ -44,7 +44,6 @@ import msgspec
 
 from sessions_app.agents.pi.pure.parser import describe_content
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.context import READ_CHARACTERS, overflown_window
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
@@ -70,7 +69,7 @@ from sessions_app.sessionlog.jsjson import (
     well_formed,
 )
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, ImageSize, Opaque, bytes_of, document_units, size_in_base64
-from sessions_app.sessionlog.session import DamageKind, Header, Recorded, released_version
+from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Recorded, released_version
 
 SNAPSHOT: Final = "prompt_snapshot"
 """The attachment that is not part of the conversation."""

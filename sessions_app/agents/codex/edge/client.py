@@ -15,14 +15,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE, AgentClient, Client
 from sessions_app.agents.codex.pure.parser import INJECTED_TEXTS, KEY, without_metadata
 from sessions_app.agents.edge.bridges import HookBridge
-from sessions_app.agents.edge.dry_resume import ClientUnusable, Scratch, find_client, new_scratch, run_client
+from sessions_app.agents.edge.dry_resume import (
+    ClientProgram,
+    ClientUnusable,
+    Scratch,
+    find_client,
+    new_scratch,
+    run_client,
+)
 from sessions_app.agents.edge.model_server import ModelServer, short_answer
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hooks import HookReply, HookRequest, HookStep, hook_fields, hook_request
@@ -109,13 +115,11 @@ class CodexClient(Client):
         return (self.program, "unarchive", thread_id_of(path) or path.stem) if ARCHIVED in path.parts else ()
 
 
-@dataclass(frozen=True, slots=True)
-class CodexProgram:
+class CodexProgram(ClientProgram):
     """The program `codex`."""
 
-    program: str
-    label: str = "Codex"
-    openings: tuple[str, ...] = INJECTED_TEXTS
+    label = "Codex"
+    openings = INJECTED_TEXTS
 
     def environment(self, scratch: Scratch) -> Mapping[str, str]:
         """Older versions take the address of the provider `openai` from here, newer ones from the configuration."""

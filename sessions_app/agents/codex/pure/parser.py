@@ -39,7 +39,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.entries import (
     ENCRYPTED,
     NO_TEXTS,
@@ -66,7 +65,7 @@ from sessions_app.sessionlog.jsjson import (
     well_formed,
 )
 from sessions_app.sessionlog.opaque import Opaque
-from sessions_app.sessionlog.session import DamageKind, Header, Recorded, released_version
+from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Recorded, released_version
 from sessions_app.sessionlog.tree import SessionTree
 
 KEY: Final = "codex"

@@ -10,13 +10,12 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE, AgentClient, Client
 from sessions_app.agents.edge.bridges import FileBridge
-from sessions_app.agents.edge.dry_resume import PROBE, ClientUnusable, Scratch, find_client, run_client
+from sessions_app.agents.edge.dry_resume import PROBE, ClientProgram, ClientUnusable, Scratch, find_client, run_client
 from sessions_app.agents.edge.model_server import ModelServer
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput
@@ -55,13 +54,10 @@ class OpenCodeClient(Client):
         return self.program, "--session", path.stem
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCodeProgram:
+class OpenCodeProgram(ClientProgram):
     """The program `opencode`."""
 
-    program: str
-    label: str = "OpenCode"
-    openings: tuple[str, ...] = ()
+    label = "OpenCode"
 
     def environment(self, scratch: Scratch) -> Mapping[str, str]:
         return {**scratch.environment, "OPENCODE_DISABLE_AUTOUPDATE": "1"}

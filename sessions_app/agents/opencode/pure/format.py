@@ -165,7 +165,9 @@ def sent_messages(context: ActiveContext, line: Callable[[Entry], bytes]) -> Ite
     for _, entries in itertools.groupby(sent, key=lambda entry: entry.reply):
         parts = [(entry, _recorded(line(entry), entry)) for entry in entries]
         if parts[0][0].role in _USERS:
-            yield {"role": "user", "content": _user_content(parts)}
+            content = [_user_block(entry, part) for entry, part in parts]
+            is_one_text = len(content) == 1 and content[0]["type"] == "text"
+            yield {"role": "user", "content": str(content[0]["text"]) if is_one_text else content}
         else:
             yield from _reply(parts, model)
 
@@ -173,12 +175,6 @@ def sent_messages(context: ActiveContext, line: Callable[[Entry], bytes]) -> Ite
 def _recorded(raw: bytes, entry: Entry) -> Mapping[str, Any]:
     found = fields.as_mapping(parse(raw))
     return found if entry.role == Role.TOOL_RESULT else fields.mapping(found, "data")
-
-
-def _user_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
-    content = [_user_block(entry, part) for entry, part in parts]
-    is_one_text = len(content) == 1 and content[0]["type"] == "text"
-    return str(content[0]["text"]) if is_one_text else content
 
 
 def _user_block(entry: Entry, part: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,28 +231,17 @@ def _result(entry: Entry, part: Mapping[str, Any], files: Sequence[Mapping[str, 
     """A result; it is cleared if its entry is, as in a context that is not written yet."""
     output = CLEARED if entry.stop_reason == CLEARED_STATUS else output_of(part)
     if files:
-        text = [{"type": "text", "text": output}] if output else []
-        output = stringify([*text, *map(_attachment, files)])
+        attached: list[dict[str, Any]] = [{"type": "text", "text": output}] if output else []
+        for file in files:
+            data = fields.text(file, "url").partition(",")[2]
+            attached.append({"type": "media", "mediaType": fields.text(file, "mime"), "data": data})
+        output = stringify(attached)
     return {"role": "tool", "tool_call_id": fields.text(part, "callID"), "content": output}
-
-
-def _attachment(file: Mapping[str, Any]) -> dict[str, Any]:
-    _, _, data = fields.text(file, "url").partition(",")
-    return {"type": "media", "mediaType": fields.text(file, "mime"), "data": data}
 
 
 def _is_media(file: Mapping[str, Any]) -> bool:
     """Whether the client moves an attachment of a result into a separate message."""
     return is_image(file) or file.get("mime") == PDF
-
-
-def message_json(message: Message, line: bytes) -> Mapping[str, Any]:
-    """One part of a message in the client's form, however its reasoning is sent."""
-    part = _recorded(line, message.entry)
-    if message.role in _USERS:
-        return {"role": "user", "content": [_user_block(message.entry, part)]}
-    spoken, *results = _reply([(message.entry, part)], message.entry.model)
-    return {"role": "tool", "results": results} if results else spoken
 
 
 _READER: Final = OpenCodeReader()
@@ -294,7 +279,12 @@ class OpenCodeFormat(Format):
         return f"{moment:012x}{rest}"
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        return message_json(message, line)
+        """One part of a message in the client's form, however its reasoning is sent."""
+        part = _recorded(line, message.entry)
+        if message.role in _USERS:
+            return {"role": "user", "content": [_user_block(message.entry, part)]}
+        spoken, *results = _reply([(message.entry, part)], message.entry.model)
+        return {"role": "tool", "results": results} if results else spoken
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         """An export has no rows."""

@@ -100,27 +100,23 @@ def identity_of(row: Row) -> str:
 
 def session_row(recorded: Mapping[str, object], updated: int) -> Row:
     """The first row, from the columns of a session."""
-    data = json_bytes({name: _in_json(recorded.get(name)) for name in HEADER_FIELDS})
+    columns = {name: recorded.get(name) for name in HEADER_FIELDS}
+    # JSON has no form for bytes.
+    data = json_bytes(
+        {name: value if isinstance(value, str | int | float) else None for name, value in columns.items()}
+    )
     return Row(SESSION, str(recorded.get("id")), len(data), updated, data=data)
 
 
 def columns_of(recorded: Mapping[str, Any], session_id: str) -> dict[str, Any]:
     """The columns of a session, from its document."""
     return {
+        **{name: recorded.get(name) for name in ("slug", "directory", "title", "version")},
         "id": session_id,
         "parent_id": recorded.get("parentID"),
         "project_id": recorded.get("projectID"),
-        "slug": recorded.get("slug"),
-        "directory": recorded.get("directory"),
-        "title": recorded.get("title"),
-        "version": recorded.get("version"),
         "time_created": fields.mapping(recorded, "time").get("created"),
     }
-
-
-def _in_json(value: object) -> object:
-    """The value of a column; None for bytes, which JSON has no form for."""
-    return value if isinstance(value, str | int | float) else None
 
 
 def revert_row(data: bytes, revert: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
@@ -174,10 +170,13 @@ def lines_of_export(document: bytes) -> list[bytes] | None:
         return None
     found = _members(document, Span(0, len(document)))
     info = fields.as_mapping(parse(found[INFO].of(document))) if INFO in found else {}
-    if not isinstance(info.get("id"), str) or "messages" not in found or _is_of_second(document, found["messages"]):
+    if not isinstance(info.get("id"), str) or "messages" not in found:
         return None
+    messages = [_members(document, at) for at in _items(document, found["messages"])]
+    if any("type" in message and INFO not in message for message in messages):
+        return None  # in the form of OpenCode 2: `{"type": "user", "text": …}`
     session = session_row(columns_of(info, info["id"]), 0)
-    rows = [session, *_rows_of(document, found["messages"])]
+    rows = [session, *_rows_of(document, messages)]
     revert = fields.mapping(info, REVERT)
     reverted = revert_row(json_bytes(revert), revert, rows) if revert else None
     described = b'%s,"%s":%s}' % ((session.data or b"{")[:-1], INFO.encode(), json_bytes(info))
@@ -187,15 +186,8 @@ def lines_of_export(document: bytes) -> list[bytes] | None:
     ]
 
 
-def _is_of_second(document: bytes, messages: Span) -> bool:
-    """Whether messages are in the form of OpenCode 2: `{"type": "user", "text": …}`."""
-    found = (_members(document, at) for at in _items(document, messages))
-    return any("type" in message and INFO not in message for message in found)
-
-
-def _rows_of(document: bytes, messages: Span) -> Iterator[Row]:
-    for at in _items(document, messages):
-        message = _members(document, at)
+def _rows_of(document: bytes, messages: Iterable[Mapping[str, Span]]) -> Iterator[Row]:
+    for message in messages:
         if INFO in message:
             info = _row(MESSAGE, message[INFO].of(document))
             yield info

@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
     Block,
@@ -36,7 +35,7 @@ from sessions_app.sessionlog.entries import (
 )
 from sessions_app.sessionlog.jsjson import Line, members, stringify, utf16_length, well_formed
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, document_units
-from sessions_app.sessionlog.session import DamageKind, Header, Recorded
+from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Recorded
 from sessions_app.sessionlog.text import timestamp_of
 
 from .lines import INFO, MESSAGE, PART, REVERT, SESSION, Row, frame, named_in
@@ -139,11 +138,6 @@ def attachments_of(part: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return fields.objects(fields.mapping(part, "state"), "attachments")
 
 
-def subagent_of(part: Mapping[str, Any]) -> str:
-    """The id of the session that a tool part has started; empty if it has not."""
-    return fields.stored_text(fields.mapping(fields.mapping(part, "state"), "metadata"), "sessionId")
-
-
 def is_image(file: Mapping[str, Any]) -> bool:
     return fields.text(file, "mime").startswith("image/")
 
@@ -155,18 +149,13 @@ def _text(role: str, text: str, *, sent: bool = True) -> Content:
 def _reasoning(part: Mapping[str, Any]) -> Content:
     """Reasoning; if it has no text, what its provider alone can read."""
     text = fields.text(part, "text")
-    encrypted = "" if text else _encrypted(part)
+    by_provider = {} if text else fields.mapping(part, "metadata")
+    sealed = (fields.text(fields.as_mapping(one), name) for one in by_provider.values() for name in _SEALED)
+    encrypted = max(sealed, key=len, default="")  # providers' private forms of the reasoning: the longest one
     opaque = (Opaque.encrypted(encrypted, 0),) if encrypted else ()
     units = opaque[0].units if opaque else utf16_length(text)
     block = Block.of(0, BlockType.REDACTED_THINKING if opaque else BlockType.THINKING, units)
     return Content(Role.ASSISTANT, Texts(None, (text,), opaque), units, (block,))
-
-
-def _encrypted(part: Mapping[str, Any]) -> str:
-    """A provider's private form of the reasoning; the longest one."""
-    by_provider = fields.mapping(part, "metadata").values()
-    found = (fields.text(fields.as_mapping(metadata), name) for metadata in by_provider for name in _SEALED)
-    return max(found, key=len, default="")
 
 
 def _file(part: Mapping[str, Any]) -> Content:
@@ -228,7 +217,13 @@ class OpenCodeParser(LineParser):
         part = found if found is None or place.role == Role.TOOL_RESULT else found.get("data")
         if not isinstance(part, dict):
             return None
-        content = _content_again(part, place)
+        content = None
+        if place.type == "tool" and place.role:
+            is_result = place.result_for is not None
+            content = result_content(part) if is_result else call_content(part, row_id_of(place.id))
+        elif place.role:
+            role = "user" if place.role in (Role.USER, Role.CUSTOM) else "assistant"
+            content = content_of(part, role, is_summary=place.role == Role.COMPACTION_SUMMARY)
         if content is None:
             return place, NO_TEXTS
         tokens = 0 if place.excluded else tokens_of(content.units)
@@ -317,8 +312,9 @@ class OpenCodeParser(LineParser):
             trigger = "auto" if part.get("auto") is True else "manual"
             compaction = {"tail": fields.stored_text(part, "tail_start_id"), "trigger": trigger}
             self.state.extra["compactions"] = {**self.state.extra.get("compactions", {}), message.id: compaction}
+        time = fields.as_mapping(part.get("time") or fields.mapping(part, "state").get("time"))
         common: dict[str, Any] = {
-            "timestamp": _timestamp(_time_of(part), "start") or message.timestamp,
+            "timestamp": _timestamp(time, "start") or message.timestamp,
             "model": message.model,
             "reply": message.reply,
         }
@@ -341,7 +337,8 @@ class OpenCodeParser(LineParser):
         place = _entry(line, call_id, self.state.previous_id, "tool", **(common | _spoken(message)), tool_name=tool)
         content = call_content(part, row_id)
         call = Recorded(_with(place, content, message), content.texts, part)
-        ended = _timestamp(fields.mapping(fields.mapping(part, "state"), "time"), "end")
+        state = fields.mapping(part, "state")
+        ended = _timestamp(fields.mapping(state, "time"), "end")
         result = _entry(
             line,
             row_id,
@@ -352,7 +349,8 @@ class OpenCodeParser(LineParser):
             tool_name=tool,
             failed=status_of(part) == "error",
             stop_reason=status_of(part),
-            subagent=subagent_of(part),
+            # The session that a tool has started.
+            subagent=fields.stored_text(fields.mapping(state, "metadata"), "sessionId"),
         )
         start, length = _data_in(line.raw, Row(PART, row_id, 0, message_id=message.id))
         result = msgspec.structs.replace(result, offset=line.offset + start, length=length)
@@ -412,16 +410,6 @@ def content_of(part: Mapping[str, Any], role: str, *, is_summary: bool) -> Conte
     return assistant_content(part, is_summary=is_summary) if role == "assistant" else None
 
 
-def _content_again(part: Mapping[str, Any], place: Entry) -> Content | None:
-    if not place.role:
-        return None
-    if place.type == "tool":
-        return result_content(part) if place.result_for is not None else call_content(part, row_id_of(place.id))
-    is_user = place.role in (Role.USER, Role.CUSTOM)
-    is_summary = place.role == Role.COMPACTION_SUMMARY
-    return content_of(part, "user" if is_user else "assistant", is_summary=is_summary)
-
-
 def row_id_of(entry_id: str) -> str:
     """The id of the row of an entry, which two entries of a tool part share."""
     return entry_id.removesuffix(CALL_SUFFIX)
@@ -431,13 +419,8 @@ def _usage(data: Mapping[str, Any]) -> int | None:
     """The context that an assistant message reports: the total, or the sum of its parts."""
     tokens = fields.mapping(data, "tokens")
     cache = fields.mapping(tokens, "cache")
-    counts = (
-        fields.tokens(tokens, "input"),
-        fields.tokens(tokens, "output"),
-        fields.tokens(cache, "read"),
-        fields.tokens(cache, "write"),
-    )
-    return fields.tokens(tokens, "total") or sum(counts) or None
+    parts = ((tokens, "input"), (tokens, "output"), (cache, "read"), (cache, "write"))
+    return fields.tokens(tokens, "total") or sum(fields.tokens(*part) for part in parts) or None
 
 
 def _timestamp(data: Mapping[str, Any], name: str) -> str:
@@ -473,7 +456,3 @@ def _with(place: Entry, content: Content, message: SpokenMessage) -> Entry:
 
 def _is_finished(data: Mapping[str, Any]) -> bool:
     return bool(data.get("finish")) and not data.get("error")
-
-
-def _time_of(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    return fields.as_mapping(part.get("time") or fields.mapping(part, "state").get("time"))

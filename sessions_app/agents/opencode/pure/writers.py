@@ -14,7 +14,7 @@ the order of `time_created` and id.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -132,8 +132,8 @@ class PruneWriter(RowWriter):
 
 def without_usage(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[RowChange]:
     """The change of the last finished reply's message, if it reports tokens."""
-    finished = (entry for entry in reversed(branch) if _is_finished(entry))
-    last = next(finished, None)
+    replies = (one for one in reversed(branch) if one.role in (Role.ASSISTANT, Role.COMPACTION_SUMMARY))
+    last = next((one for one in replies if one.stop_reason not in ("", "error", ABORTED)), None)
     if last is None or not last.usage:
         return
     message_id = message_id_of(last)
@@ -155,16 +155,6 @@ def _cleared(data: str, facts: WriteFacts) -> str:
         return decoded(splice(raw, [(Span(state.end - 1, state.end - 1), b',"time":{%s}' % mark)]))
     joint = b"," if members(raw, time.start) else b""
     return decoded(splice(raw, [(Span(time.end - 1, time.end - 1), joint + mark)]))
-
-
-def _is_finished(entry: Entry) -> bool:
-    is_assistant = entry.role in (Role.ASSISTANT, Role.COMPACTION_SUMMARY)
-    return is_assistant and entry.stop_reason not in ("", "error", ABORTED)
-
-
-def is_row(entry: Entry) -> bool:
-    """Whether it stands for a row: a call is in the row of its result, and a revert in the session's."""
-    return entry.type != REVERT and not entry.id.endswith(CALL_SUFFIX)
 
 
 def table_of(entry: Entry) -> str:
@@ -248,7 +238,13 @@ class RowForkWriter(RowWriter):
         ending = CURATED if deleted else COPIED
         info = facts.state.extra.get(INFO)
         if info is not None:
-            forked = _forked_info(parse(info.encode()), session_id, ending, moment)
+            recorded = parse(info.encode())
+            forked = {
+                **{name: value for name, value in recorded.items() if name not in _NOT_EXPORTED},
+                "id": session_id,
+                "title": f"{recorded.get('title', '')}{ending}",
+                "time": {"created": moment, "updated": moment},
+            }
             exported = (ExportRow(row.table, row.id, encoded(row.data)) for row in rows)
             return NewFile(f"{session_id}{SUFFIX}", export_of(forked, exported))
         columns = {"id": session_id, **_NOT_COPIED, "time_created": moment, "time_updated": moment}
@@ -261,13 +257,16 @@ def _copied_rows(branch: Sequence[Entry], deleted: set[str], facts: WriteFacts) 
     kept_ids = {entry.id for entry in branch if row_id_of(entry.id) not in deleted}
     notes = notes_before(branch, kept_ids, facts.notes, lambda entry: entry.type == MESSAGE)
     uncounted = {change.row_id: change.after for change in without_usage(branch, facts)}
-    rows = [entry for entry in branch if is_row(entry) and entry.id in kept_ids]
+    # A call is in the row of its result, and a revert in the session's.
+    own = (entry for entry in branch if entry.type != REVERT and not entry.id.endswith(CALL_SUFFIX))
+    rows = [entry for entry in own if entry.id in kept_ids]
     copied: list[CopiedRow] = []
     new_ids: dict[str, str] = {}
     for at, entry in enumerate(rows):
         if entry.id in notes:
             copied += _note_rows(notes[entry.id], rows[:at], facts)
-        new_id = new_ids[entry.id] = f"{_kind(entry)}_{facts.new_id()}"
+        kind = "msg" if entry.type == MESSAGE else "prt"
+        new_id = new_ids[entry.id] = f"{kind}_{facts.new_id()}"
         message_id = "" if entry.type == MESSAGE else new_ids[message_id_of(entry)]
         recorded = data_of(entry, facts)
         data = uncounted.get(entry.id) or recorded
@@ -293,13 +292,6 @@ def _note_rows(notes: Iterable[str], before: Sequence[Entry], facts: WriteFacts)
         yield CopiedRow(PART, new_part_id, part_id, message_id, part, "")
 
 
-def _forked_info(info: Mapping[str, Any], session_id: str, ending: str, moment: int) -> dict[str, Any]:
-    """The `info` of the export of a fork, from that of the original export."""
-    kept = {name: value for name, value in info.items() if name not in _NOT_EXPORTED}
-    times = {"created": moment, "updated": moment}
-    return {**kept, "id": session_id, "title": f"{info.get('title', '')}{ending}", "time": times}
-
-
 def _renamed(data: str, new_ids: Mapping[str, str]) -> str:
     """The data of a row with the new ids of the messages that it names."""
     raw = encoded(data)
@@ -311,10 +303,6 @@ def _renamed(data: str, new_ids: Mapping[str, str]) -> str:
         if span is not None and new_id is not None:
             changes.append((span, json_bytes(new_id)))
     return decoded(splice(raw, changes))
-
-
-def _kind(entry: Entry) -> str:
-    return "msg" if entry.type == MESSAGE else "prt"
 
 
 def _descending(new_id: str) -> str:

@@ -23,7 +23,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.context import READ_CHARACTERS, REPORTING, overflown_window
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
@@ -48,7 +47,7 @@ from sessions_app.sessionlog.entries import (
 from sessions_app.sessionlog.jsjson import Line, parse, stringify, to_string, utf16_length, well_formed
 from sessions_app.sessionlog.model_facts import MILLION, InputPrices
 from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
-from sessions_app.sessionlog.session import DamageKind, Header, Recorded
+from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Recorded
 
 VERBATIM_LINES: Final = "verbatim-lines"
 
