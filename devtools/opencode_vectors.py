@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from devtools.pure.conformance import VectorDifference, compare
 from sessions_app.agents.opencode.agent import OPENCODE
-from sessions_app.agents.opencode.pure.lines import MESSAGE, PART, Row, in_order, render, revert_row, session_row
+from sessions_app.agents.opencode.pure.lines import MESSAGE, PART, Row, in_order, render, revert_rows, session_row
 from sessions_app.sessionlog.jsjson import parse, split_lines, stringify
 from sessions_app.sessionlog.session import ParserState
 
@@ -53,8 +53,7 @@ def store_lines(store: Mapping[str, Any]) -> Iterator[bytes]:
     revert = session.get("revert")
     if revert:
         data = str(revert).encode() if isinstance(revert, str) else stringify(revert).encode()
-        reverted = revert_row(data, parse(data), rows)
-        rows += [reverted] if reverted is not None else []
+        rows += revert_rows(data, parse(data), rows)
     for row in rows:
         yield render(row, row.data or b"")
 

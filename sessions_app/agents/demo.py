@@ -8,7 +8,6 @@ created again. `SessionStory` builds such a session step by step.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -71,6 +70,15 @@ class SessionStory:
         }
         self._say(message, len(result), seconds=4)
         return StoryStep(calling, len(blocks) - 1, self.leaf, called + len(result))
+
+    def edit(self, words: str, path: str, old: str, new: str, result: str = "Replaced 1 text in {}.") -> None:
+        """A call that replaces a text in a file; the result names it."""
+        error = not result.startswith("Replaced")
+        self.step(words, "edit", result.format(path), error=error, path=path, oldText=old, newText=new)
+
+    def write(self, words: str, path: str, content: str, size: int) -> None:
+        """A call that writes a file; the result says how long it is."""
+        self.step(words, "write", f"Wrote {size} characters to {path}.", path=path, content=content)
 
     def compact(self, step: StoryStep) -> None:
         """The agent's own compaction, which deletes a call with its result."""
@@ -183,13 +191,8 @@ def _find_out(story: SessionStory) -> StoryStep:
 
 def _mend(story: SessionStory, first_tests: StoryStep) -> None:
     before = story.leaf
-    story.step(
-        "A first try: let negative durations pass.",
-        "edit",
-        "Replaced 1 text in harbour/importer.py.",
-        path="harbour/importer.py",
-        oldText="if minutes < 0:",
-        newText="if minutes < -1440:",
+    story.edit(
+        "A first try: let negative durations pass.", "harbour/importer.py", "if minutes < 0:", "if minutes < -1440:"
     )
     story.step("Do the tests pass now?", "bash", test_log(214, failing=9), command="pytest -v")
     # That was the wrong approach: the agent returns to the earlier entry and continues from there.
@@ -200,14 +203,12 @@ def _mend(story: SessionStory, first_tests: StoryStep) -> None:
         source("clock", 74),
         path="harbour/clock.py",
     )
-    story.step(
+    story.edit(
         "A duration is never negative.",
-        "edit",
-        "Could not find the exact text in harbour/clock.py. The old text must match exactly, including white space.",
-        error=True,
-        path="harbour/clock.py",
-        oldText="return end - start",
-        newText="return (end - start) % 1440",
+        "harbour/clock.py",
+        "return end - start",
+        "return (end - start) % 1440",
+        "Could not find the exact text in {}. The old text must match exactly, including white space.",
     )
     story.step(
         "The function as it is written.",
@@ -216,23 +217,10 @@ def _mend(story: SessionStory, first_tests: StoryStep) -> None:
         '"""Minutes between two times of the day."""\n43:    return end-start\n',
         command="rg -n -A2 'def duration' harbour/clock.py",
     )
-    story.step(
-        "With the text as it is.",
-        "edit",
-        "Replaced 1 text in harbour/clock.py.",
-        path="harbour/clock.py",
-        oldText="    return end-start",
-        newText="    return (end - start) % 1440",
-    )
+    story.edit("With the text as it is.", "harbour/clock.py", "    return end-start", "    return (end - start) % 1440")
     story.damage()
     story.step("Again.", "bash", test_log(214, failing=0), command="pytest -v")
-    story.step(
-        "A test for it.",
-        "write",
-        "Wrote 812 characters to tests/test_midnight.py.",
-        path="tests/test_midnight.py",
-        content=source("midnight", 2),
-    )
+    story.write("A test for it.", "tests/test_midnight.py", source("midnight", 2), 812)
     story.step("All of them.", "bash", test_log(216, failing=0), command="pytest -v")
     story.say(
         "Sailings across midnight are kept now: clock.duration() counts modulo a day. tests/test_midnight.py "
@@ -265,30 +253,15 @@ def _arrivals(story: SessionStory) -> None:
             "day, plus one where the arrival is earlier in the day than the departure."
         ),
     )
-    story.step(
-        "The day of an arrival.",
-        "edit",
-        "Replaced 1 text in harbour/board.py.",
-        path="harbour/board.py",
-        oldText="day = sailing.service_day",
-        newText="day = arrival_day(sailing)",
-    )
-    story.step(
+    story.edit("The day of an arrival.", "harbour/board.py", "day = sailing.service_day", "day = arrival_day(sailing)")
+    story.edit(
         "And the function.",
-        "edit",
-        "Replaced 1 text in harbour/clock.py.",
-        path="harbour/clock.py",
-        oldText="def duration(",
-        newText="def arrival_day(sailing: Sailing) -> date:\n    …\n\n\ndef duration(",
+        "harbour/clock.py",
+        "def duration(",
+        "def arrival_day(sailing: Sailing) -> date:\n    …\n\n\ndef duration(",
     )
     story.step("The tests.", "bash", test_log(216, failing=0), command="pytest -v")
-    story.step(
-        "A test for the board.",
-        "write",
-        "Wrote 644 characters to tests/test_board_days.py.",
-        path="tests/test_board_days.py",
-        content=source("board_days", 2),
-    )
+    story.write("A test for the board.", "tests/test_board_days.py", source("board_days", 2), 644)
     story.step("All of them.", "bash", test_log(219, failing=0), command="pytest -v")
     story.step("How it looks on the page.", "bash", matches("arrival", 250), command="python -m harbour board --plain")
     story.say(
@@ -367,7 +340,7 @@ def _paragraph(subject: str, number: int) -> str:
 def test_log(tests: int, *, failing: int) -> str:
     """The output of pytest."""
     lines = [f"collected {tests} items", ""]
-    failed = list(_failures(tests, failing))
+    failed = [number * tests // (failing + 1) for number in range(1, failing + 1)]
     for number in range(tests):
         state = "FAILED" if number in failed else "PASSED"
         lines.append(
@@ -379,7 +352,3 @@ def test_log(tests: int, *, failing: int) -> str:
         lines.append(f"E   AssertionError: {_each(_HARBOURS, number)} 23:{number % 60:02d} is not in the timetable")
     lines += ["", f"==== {failing} failed, {tests - failing} passed in 3.1s ===="]
     return "\n".join(lines)
-
-
-def _failures(tests: int, failing: int) -> Iterable[int]:
-    return (number * tests // (failing + 1) for number in range(1, failing + 1))

@@ -299,20 +299,17 @@ class SentConversation(msgspec.Struct):
                 continue
             if self.reply and message.role == Role.CUSTOM:
                 continue
-            continues = self._continues_reply(message)
+            is_reply = message.role == Role.ASSISTANT
+            continues = is_reply and bool(self.reply) and message.entry.reply == self.reply
             self.reply = message.entry.reply
             if not continues and not self.sending.pairs_anywhere:
                 yield from self._unanswered()
                 self.open_calls.clear()
                 self.answered.clear()
-            if message.role == Role.ASSISTANT:
+            if is_reply:
                 yield from self._read_assistant(message, continues=continues)
             else:
                 yield from self._read_user(message)
-
-    def _continues_reply(self, message: Message) -> bool:
-        """Whether a message is one more part of the reply before it."""
-        return message.role == Role.ASSISTANT and bool(self.reply) and message.entry.reply == self.reply
 
     def violations_at_end(self) -> Iterator[Violation]:
         """The violations if the next message is a prompt."""

@@ -441,35 +441,24 @@ class Protection(StrEnum):
     @property
     def label(self) -> str:
         """The reason in one or two words."""
-        return _LABELS[self]
+        return _REASONS[self][0]
 
     @property
     def sentence(self) -> str:
         """The reason as a sentence."""
-        return _SENTENCES[self]
+        return _REASONS[self][1]
 
 
-_LABELS: Final = {
-    Protection.USER: "user message",
-    Protection.CUSTOM: "added context",
-    Protection.INJECTED: "agent's context",
-    Protection.BRANCH_SUMMARY: "branch summary",
-    Protection.SUMMARY: "summary",
-    Protection.ASSISTANT_ERROR: "error",
-    Protection.TOOL_ERROR: "tool error",
-    Protection.FAILED_COMMAND: "failed command",
-    Protection.NOT_EDITABLE: "not editable",
-    Protection.RECENT: "recent",
+_REASONS: Final = {
+    Protection.USER: ("user message", "it contains what the user said"),
+    Protection.CUSTOM: ("added context", "it was added by an extension as context"),
+    Protection.INJECTED: ("agent's context", "the agent adds it again itself, so deleting it saves nothing"),
+    Protection.BRANCH_SUMMARY: ("branch summary", "it summarises a branch"),
+    Protection.SUMMARY: ("summary", "it summarises what the agent compacted"),
+    Protection.ASSISTANT_ERROR: ("error", "the assistant stopped there with an error"),
+    Protection.TOOL_ERROR: ("tool error", "it contains a tool's error"),
+    Protection.FAILED_COMMAND: ("failed command", "it contains a command that failed"),
+    Protection.NOT_EDITABLE: ("not editable", "the agent cannot leave it out of this session, only out of a fork"),
+    Protection.RECENT: ("recent", "it is among the most recent entries"),
 }
-_SENTENCES: Final = {
-    Protection.USER: "it contains what the user said",
-    Protection.CUSTOM: "it was added by an extension as context",
-    Protection.INJECTED: "the agent adds it again itself, so deleting it saves nothing",
-    Protection.BRANCH_SUMMARY: "it summarises a branch",
-    Protection.SUMMARY: "it summarises what the agent compacted",
-    Protection.ASSISTANT_ERROR: "the assistant stopped there with an error",
-    Protection.TOOL_ERROR: "it contains a tool's error",
-    Protection.FAILED_COMMAND: "it contains a command that failed",
-    Protection.NOT_EDITABLE: "the agent cannot leave it out of this session, only out of a fork",
-    Protection.RECENT: "it is among the most recent entries",
-}
+"""Each reason in words, and as a sentence."""

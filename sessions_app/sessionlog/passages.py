@@ -89,16 +89,12 @@ def passages(entry: Entry, texts: Texts) -> Iterator[EntryPassage]:
     for block in entry.blocks:
         text = "" if block.type in _WITHOUT_WORDS else texts.block(block.index)
         if block.type == BlockType.TOOL_CALL:
-            text = _call_text(text)
+            # The tool and its arguments, without the id of the call, and with the line breaks that JSON escapes.
+            text = _ESCAPE.sub(lambda found: _ESCAPED[found[1]], _CALL_ID.sub("", text, count=1))
         if text:
             found.setdefault(_kind_of(entry, block.type), []).append(text)
     for kind, parts in found.items():
         yield EntryPassage(kind, "\n".join(parts))
-
-
-def _call_text(text: str) -> str:
-    """The tool and its arguments, without the id of the call, and with the line breaks that JSON escapes."""
-    return _ESCAPE.sub(lambda found: _ESCAPED[found[1]], _CALL_ID.sub("", text, count=1))
 
 
 def _kind_of(entry: Entry, block_type: str = BlockType.TEXT) -> PassageKind:

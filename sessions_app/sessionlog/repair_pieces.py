@@ -98,14 +98,11 @@ class RepairAccount:
         lost = piece.fate is Fate.LOST
         at = self.lost_size if lost else self.copy_size
         last = self.changes[-1] if self.changes else None
-        if last is not None and lost and _continues(last, piece):
+        end = (last.fate, last.reason, last.offset + last.length) if last is not None else None
+        if last is not None and lost and end == (piece.fate, piece.reason, piece.offset):
             preview = last.preview + piece.raw[: PREVIEW - len(last.preview)]
             self.changes[-1] = last._replace(length=last.length + len(piece.raw), preview=preview)
             return
         preview = piece.raw[:PREVIEW] if lost else piece.raw
         change = RepairChange(piece.fate, piece.number, piece.offset, at, len(piece.raw), preview, piece.reason)
         self.changes.append(change)
-
-
-def _continues(last: RepairChange, piece: RepairPiece) -> bool:
-    return (last.fate, last.reason, last.offset + last.length) == (piece.fate, piece.reason, piece.offset)

@@ -91,8 +91,7 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
     sizes: list[int] = []
     size = 0
     for start, end in _steps(branch):
-        entry = branch[start]
-        if _may_change(entry, reader):
+        if _may_change(branch[start], reader):
             point = _change(branch, start, end, reader).point
             points += [point] if _has_effect(point) else []
             sizes += [size] * (end - start - 1)
@@ -174,7 +173,10 @@ def _has_effect(point: TimelinePoint) -> bool:
 
 
 def _change(branch: Sequence[Entry], start: int, end: int, reader: ContextReader) -> ContextChange:
-    began = _began(branch, start)
+    # A change begins to be recorded at its own question or answer, if it has one.
+    control = branch[start].control
+    began_id = control.began_id if isinstance(control, BoundaryControl) else None
+    began = next((place for place in range(start) if branch[place].id == began_id), start)
     before, after = reader.rebuild(branch[:began]), reader.rebuild(branch[:end])
     left = {(message.entry.id, message.role): message for message in after.messages}
     here = {(message.entry.id, message.role) for message in before.messages}
@@ -187,23 +189,12 @@ def _change(branch: Sequence[Entry], start: int, end: int, reader: ContextReader
         tokens_before=before.estimate,
         tokens_after=after.estimate,
         removed=tuple(
-            message for message in before.messages if _is_less(message, left.get((message.entry.id, message.role)))
+            message
+            for message in before.messages
+            for now in [left.get((message.entry.id, message.role))]
+            if now is None or (now.blocks != message.blocks and now.tokens < message.tokens)
         ),
         returned=sum(key not in here and key[0] not in own for key in left),
         added=tuple(message for message in after.messages if message.entry.id in own and message.role not in _UNSPOKEN),
     )
     return ContextChange(point, before, after)
-
-
-def _began(branch: Sequence[Entry], start: int) -> int:
-    """The place at which a change began to be recorded: at its own question or answer, if it has one."""
-    control = branch[start].control
-    began_id = control.began_id if isinstance(control, BoundaryControl) else None
-    if began_id is None:
-        return start
-    return next((place for place in range(start) if branch[place].id == began_id), start)
-
-
-def _is_less(before: Message, after: Message | None) -> bool:
-    """Whether a message is gone, or has less content than before."""
-    return after is None or (after.blocks != before.blocks and after.tokens < before.tokens)

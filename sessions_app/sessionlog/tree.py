@@ -11,7 +11,7 @@ labelled, where it was compacted, and where the agent is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from .entries import Entry, LabelControl, NameControl
@@ -165,32 +165,23 @@ class OutlineRun:
         return sum(entry.tokens for entry in self.entries if entry.is_message)
 
 
-@dataclass(slots=True)
-class _Pending:
-    position: int
-    depth: int = 0
-    is_last: bool = True
-    above: tuple[bool, ...] = field(default=())
-
-
 def runs(tree: SessionTree) -> Iterator[OutlineRun]:
     """The runs of a tree in drawing order: each fork's branches in file order, one after the other."""
     roots = tree.children.get(NO_PARENT, [])
-    several = len(roots) > 1
-    pending = [
-        _Pending(position, depth=int(several), is_last=index == len(roots) - 1) for index, position in enumerate(roots)
-    ][::-1]
+    pending: list[tuple[int, int, bool, tuple[bool, ...]]] = [
+        (root, int(len(roots) > 1), root == roots[-1], ()) for root in reversed(roots)
+    ]
+    """Where runs begin, the next one last: its position, depth, whether it is the last one, and what is above."""
     leaf = tree.position(tree.leaf.id) if roots else NO_PARENT
     while pending:
-        at = pending.pop()
-        positions = [at.position]
+        position, depth, is_last, above = pending.pop()
+        positions = [position]
         while len(following := tree.children.get(positions[-1], [])) == 1:
             positions.append(following[0])
         entries = tuple(tree.entries[position] for position in positions)
-        yield OutlineRun(entries, at.depth, at.is_last, at.above, has_leaf=leaf in positions)
-        above = (*at.above, not at.is_last) if at.depth else ()
-        for index, position in reversed(list(enumerate(following))):
-            pending.append(_Pending(position, at.depth + 1, index == len(following) - 1, above))
+        yield OutlineRun(entries, depth, is_last, above, has_leaf=leaf in positions)
+        above = (*above, not is_last) if depth else ()
+        pending += [(child, depth + 1, child == following[-1], above) for child in reversed(following)]
 
 
 def labels(tree: SessionTree) -> Mapping[str, str]:

@@ -70,12 +70,8 @@ def short_answer(path: str, body: Mapping[str, Any], tokens: int = 1) -> Answer:
     if path.endswith(RESPONSES):
         return Answer.stream(_responses_events(tokens))
     if path.endswith(COMPLETIONS):
-        end = b"data: [DONE]\n\n"
-        return (
-            Answer.stream(_completion_chunks(), end=end)
-            if is_stream
-            else Answer.document(_completion("message", "stop"))
-        )
+        whole = Answer.document(_completion("message"))
+        return Answer.stream([_completion("delta")], end=b"data: [DONE]\n\n") if is_stream else whole
     return Answer.error(404, "Not found")
 
 
@@ -111,19 +107,15 @@ def _responses_events(tokens: int) -> Iterator[dict[str, Any]]:
     yield {"type": "response.completed", "response": {"id": "resp_1", "usage": usage, "output": [item]}}
 
 
-def _completion(field: str, finish: str | None) -> dict[str, Any]:
+def _completion(field: str) -> dict[str, Any]:
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion" if field == "message" else "chat.completion.chunk",
         "created": 1,
         "model": "model",
-        "choices": [{"index": 0, field: {"role": "assistant", "content": TEXT}, "finish_reason": finish}],
+        "choices": [{"index": 0, field: {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }
-
-
-def _completion_chunks() -> Iterator[dict[str, Any]]:
-    yield _completion("delta", "stop")
 
 
 HOST: Final = "127.0.0.1"

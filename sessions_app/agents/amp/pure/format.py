@@ -34,7 +34,6 @@ from sessions_app.sessionlog.entries import (
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import (
     Line,
-    Span,
     items,
     json_bytes,
     members,
@@ -115,9 +114,11 @@ class AmpParser(LineParser):
         blocks = _blocks(data)
         parent = self.state.previous_id
         results = [at for at, block in enumerate(blocks) if fields.has_type(block, _RESULT)]
-        spans = _block_spans(line.raw) if results else []
+        data_start = members(line.raw)["data"].start if results else 0
+        spans = items(line.raw, members(line.raw, data_start)["content"].start) if results else []
         for at in results:
-            place = _block_place(line, at, spans[at], parent)
+            (start, end), place_id = spans[at], f"m{line.number}.{at}"
+            place = Entry(line.number, line.offset + start, end - start, place_id, parent, _RESULT)
             yield Recorded(*_described_result(blocks[at], place), blocks[at])
             parent = place.id
         if len(results) < len(blocks):
@@ -202,18 +203,6 @@ def _block(block: object, at: int) -> tuple[Block, str]:
 
 def _place(line: Line, entry_id: str, parent: str | None) -> Entry:
     return Entry(line.number, line.offset, len(line.raw), entry_id, parent, MESSAGE)
-
-
-def _block_place(line: Line, at: int, span: Span, parent: str | None) -> Entry:
-    """The place of a block of a message: its bytes in the line."""
-    length = span.end - span.start
-    return Entry(line.number, line.offset + span.start, length, f"m{line.number}.{at}", parent, _RESULT)
-
-
-def _block_spans(raw: bytes) -> list[Span]:
-    """The positions of the blocks of a message in its line."""
-    data = members(raw)["data"]
-    return items(raw, members(raw, data.start)["content"].start)
 
 
 def _is_image(block: object) -> bool:

@@ -78,18 +78,19 @@ def recorded_filters(branch: Sequence[Entry]) -> Filters:
 def effective_filters(branch: Sequence[Entry]) -> Filters:
     """The effective deletions: as recorded, except those that replay safety reverts."""
     recorded = recorded_filters(branch)
-    latest = _latest_assistant(branch, recorded.entries)
+    answers = (entry for entry in reversed(branch) if entry.is_message and entry.role == Role.ASSISTANT)
+    latest = next((entry for entry in answers if entry.id not in recorded.entries), None)
     if latest is None or not latest.bears_thinking or latest.id not in recorded.blocks:
         return recorded
     calls = set(latest.call_ids())
-    answers = {entry.id for entry in branch if entry.result_for is not None and entry.result_for in calls}
+    results = {entry.id for entry in branch if entry.result_for is not None and entry.result_for in calls}
     kept: list[Target] = []
     for targets in _deletions(branch):
         names_latest = any(_is_block_of(target, latest) for target in targets)
         for target in targets:
             if _is_block_of(target, latest):
                 continue
-            if target.entry_id in answers and (names_latest or target.block_index is None):
+            if target.entry_id in results and (names_latest or target.block_index is None):
                 continue
             kept.append(target)
     return _collect(kept)
@@ -104,13 +105,6 @@ def _deletions(branch: Sequence[Entry]) -> Iterator[Sequence[Target]]:
     for entry in branch:
         if isinstance(entry.control, DeletionControl):
             yield entry.control.targets
-
-
-def _latest_assistant(branch: Sequence[Entry], deleted: frozenset[str]) -> Entry | None:
-    for entry in reversed(branch):
-        if entry.is_message and entry.role == Role.ASSISTANT and entry.id not in deleted:
-            return entry
-    return None
 
 
 def _collect(targets: Iterable[Target]) -> Filters:

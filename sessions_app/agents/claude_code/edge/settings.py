@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +70,10 @@ class ClaudeCodeSettings(Settings):
         in_force = settings_in_force(_SETTINGS, [SettingsSection(found.path, found.compaction) for found in files])
         by_name = {one.setting.name: one for one in in_force}
         reserve = window - _threshold(by_name, window)
-        disabled_by = _file_with_off_variable(files) or by_name[ENABLED].switched_off_in
+        # A variable disables automatic compaction, whatever the setting is.
+        offs = [(file.path, str(file.compaction.get(name, "")).lower()) for file in files for name in OFF_VARIABLES]
+        disabling = (path for path, value in offs if value in ("1", "true"))
+        disabled_by = next(disabling, by_name[ENABLED].switched_off_in)
         return AgentSettings(files, CompactionBudget(reserve), disabled_by, in_force=in_force)
 
     def user_file(self, home: Path) -> SettingsFile:
@@ -113,20 +116,12 @@ def _number(value: object) -> float:
     return number if 0 < number < math.inf else 0
 
 
-def _file_with_off_variable(files: Sequence[SettingsFile]) -> Path | None:
-    """The file with a variable that disables automatic compaction, whatever the setting is."""
-    for found in files:
-        if any(str(found.compaction.get(name, "")).lower() in ("1", "true") for name in OFF_VARIABLES):
-            return found.path
-    return None
+def _is_variable(value: object) -> bool:
+    return isinstance(value, str | bool | int)
 
 
 def _is_number(value: object) -> bool:
     return _number(value) > 0
-
-
-def _is_variable(value: object) -> bool:
-    return isinstance(value, str | bool | int)
 
 
 _SETTINGS: Final = (

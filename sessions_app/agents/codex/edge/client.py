@@ -73,7 +73,12 @@ class ThreadFiles:
         line = fields.object_in(raw) or {}  # the client skips other lines too
         payload = fields.mapping(line, "payload")
         if fields.stored_text(line, "type") == "session_meta":
-            self._end_base(fields.mapping(payload, "history_base"))
+            # The next file begins if the lines so far are what it is based on.
+            base = fields.mapping(payload, "history_base")
+            thread_id = fields.stored_text(base, "thread_id")
+            if THREAD_ID.fullmatch(thread_id) and base.get("end_byte_offset") == self._size:
+                self._bases.append((BASE_NAME.format(thread_id), self._lines))
+                self._lines, self._size = [], 0
             self._use(fields.stored_text(payload, "model_provider"))
         elif fields.stored_text(line, "type") == "turn_context":
             self.model = fields.stored_text(payload, "model") or self.model
@@ -81,13 +86,6 @@ class ThreadFiles:
             settings = fields.mapping(payload, "thread_settings")
             self._use(fields.stored_text(settings, "model_provider_id"))
             self.model = fields.stored_text(settings, "model") or self.model
-
-    def _end_base(self, base: Mapping[str, Any]) -> None:
-        """Begin the next file if the lines so far are what it is based on."""
-        thread_id = fields.stored_text(base, "thread_id")
-        if THREAD_ID.fullmatch(thread_id) and base.get("end_byte_offset") == self._size:
-            self._bases.append((BASE_NAME.format(thread_id), self._lines))
-            self._lines, self._size = [], 0
 
     def _use(self, provider: str) -> None:
         if provider:
@@ -245,20 +243,9 @@ class HooksBridge(HookBridge):
             environment = {**client.environment(scratch), TEST_VARIABLE: "1"}
             start = [program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"]
             begun = run_client([*start, "Hello"], cwd=scratch.project, environment=environment)
-            thread_id = _thread_id(begun.output)
+            events = (fields.object_in(line.encode()) or {} for line in begun.output.splitlines())
+            thread_id = next(filter(None, (fields.text(event, "thread_id") for event in events)), "")
             if not thread_id:
                 raise ClientUnusable(f"it did not begin a thread: {begun.last_words}")
             command = [*start, "resume", thread_id, "Hello"]
             return run_client(command, cwd=scratch.project, environment=environment).last_words
-
-
-def _thread_id(output: str) -> str:
-    """The id of the thread that a run printed; empty if it printed none."""
-    for line in output.splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and isinstance(event.get("thread_id"), str):
-            return str(event["thread_id"])
-    return ""

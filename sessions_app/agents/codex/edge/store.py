@@ -38,6 +38,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -56,6 +57,7 @@ from sessions_app.disk.files import (
     SessionReader,
     open_file,
     open_regular,
+    opened,
     pread,
     reported,
     scan_directory,
@@ -159,16 +161,12 @@ def _list(directory: Path) -> _Listing:
     rollouts: dict[str, str] = {}
     directories: list[str] = []
     with scan_directory(directory) as entries:
-        for entry in sorted(entries, key=_name_of):
+        for entry in sorted(entries, key=attrgetter("name")):
             if entry.is_dir(follow_symlinks=False):
                 directories.append(entry.name)
             elif entry.is_file(follow_symlinks=False) and (found := _NAME.match(entry.name)):
                 rollouts.setdefault(found[1], entry.name)
     return _Listing(rollouts, tuple(reversed(directories)))
-
-
-def _name_of(entry: os.DirEntry[str]) -> str:
-    return entry.name
 
 
 LOCKS: Final = "thread-writer-locks"
@@ -209,17 +207,6 @@ def lock_of(path: Path) -> Path | None:
     """The file that a client locks while it has a thread open; None for a session that is not among Codex's files."""
     home, thread_id = codex_home(path), thread_id_of(path)
     return home / LOCKS / f"{thread_id}{_SUFFIX}" if home is not None and thread_id else None
-
-
-def open_threads(root: Path) -> Iterator[str]:
-    """The ids of the threads below a root that clients certainly have open."""
-    directory = (codex_home(root / "thread") or root) / LOCKS
-    try:
-        with scan_directory(directory) as entries:
-            locks = [directory / entry.name for entry in entries if entry.name.endswith(_SUFFIX)]
-    except OSError:
-        return  # no client has ever locked a thread there, or its locks cannot be seen
-    yield from (lock.name.removesuffix(_SUFFIX) for lock in locked_among(locks) or ())
 
 
 def _locked(lock: Path) -> int | None:
@@ -405,13 +392,10 @@ def threads_based_on(path: Path) -> list[Path]:
 def _base_id_of(path: Path) -> str:
     """The id of a rollout's base; empty if it has none, or went away."""
     try:
-        fd = open_regular(path, os.O_RDONLY, NOT_READ)
+        with opened(path, os.O_RDONLY, NOT_READ) as fd:
+            return _base_in(_first_line(fd, path))[0]
     except BadInput:
         return ""
-    try:
-        return _base_in(_first_line(fd, path))[0]
-    finally:
-        os.close(fd)
 
 
 _FIRST_LINE: Final = re.compile(rb'"type"\s*:\s*"session_meta"')
@@ -450,4 +434,10 @@ class CodexStore(Store):
         return OpenElsewhere("is open in Codex") if held else None
 
     def open_sessions(self, root: Path) -> set[str]:
-        return set(open_threads(root))
+        directory = (codex_home(root / "thread") or root) / LOCKS
+        try:
+            with scan_directory(directory) as entries:
+                locks = [directory / entry.name for entry in entries if entry.name.endswith(_SUFFIX)]
+        except OSError:
+            return set()  # no client has ever locked a thread there, or its locks cannot be seen
+        return {lock.name.removesuffix(_SUFFIX) for lock in locked_among(locks) or ()}

@@ -96,16 +96,17 @@ class CodexReader(Reader):
         return _prompts_within_budget(kept) if control.trigger == SUMMARISED else kept
 
     def _rolled_back(self, control: BoundaryControl, history: Sequence[Message]) -> list[Message]:
-        starts = [place for place, message in enumerate(history) if self._is_prompt(message)]
+        starts = [
+            place
+            for place, message in enumerate(history)
+            if message.role == Role.USER or (self._is_older and message.entry.type == COMPACTED)
+        ]
         if not (control.turns and starts):
             return list(history)
         left = list(history[: starts[max(0, len(starts) - control.turns)]])
         while not self._is_older and left and left[-1].role == Role.INJECTED:
             left.pop()
         return left
-
-    def _is_prompt(self, message: Message) -> bool:
-        return message.role == Role.USER or (self._is_older and message.entry.type == COMPACTED)
 
 
 def _prompts_within_budget(kept: Sequence[Message]) -> list[Message]:

@@ -172,12 +172,6 @@ def describe_summary(text: str, common: Mapping[str, Any]) -> tuple[Entry, Texts
     return entry, Texts(whole=text, blocks=())
 
 
-def is_introduced(text: str) -> bool:
-    """Whether a text begins as Codex's own summaries do."""
-    length, digest = SUMMARY_OPENING
-    return digest_of_text(text[:length]) == digest
-
-
 def digest_of_text(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
@@ -187,35 +181,18 @@ def summary_item(text: str) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
-def started_agent(payload: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The call that started a subagent, and the id of its thread, if an event says so: the output of the call does not
-    name the thread in newer versions."""
-    item = fields.mapping(payload, "item")
-    call_id, thread_id = fields.text_or_none(item, "id"), fields.text_or_none(item, "agent_thread_id")
-    if item.get("kind") != "started" or call_id is None or thread_id is None:
-        return None
-    return call_id, thread_id
-
-
 def without_metadata(item: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an item that the model receives."""
     return {name: value for name, value in item.items() if name not in METADATA}
-
-
-def spawned_thread(output: str | None) -> str:
-    """The id of the thread that the output of SPAWN names; empty if it names none."""
-    return fields.stored_text(fields.object_in((output or "").encode("utf-8", "replace")) or {}, "agent_id")
 
 
 # ---- items -----------------------------------------------------------------------------------------------
 
 
 def _message(item: Mapping[str, Any]) -> _Content:
-    blocks, texts, units = _describe_content(item["content"])
     role = fields.word(item, "role")
-    if role == "developer" or (role == "user" and _is_injected(item)):
-        return _Content(Role.INJECTED, blocks, texts, units)
-    return _Content(role, blocks, texts, units)
+    is_injected = role == "developer" or (role == "user" and _is_injected(item))
+    return _Content(Role.INJECTED if is_injected else role, *_describe_content(item["content"]))
 
 
 def _is_injected(item: Mapping[str, Any]) -> bool:
@@ -269,11 +246,6 @@ def _compaction(item: Mapping[str, Any]) -> _Content:
     return _Content(Role.COMPACTION_SUMMARY, None, Texts(ENCRYPTED, (), (opaque,)), opaque.units)
 
 
-def _agent_message(item: Mapping[str, Any]) -> _Content:
-    blocks, texts, units = _describe_content(item["content"])
-    return _Content(Role.CUSTOM, blocks, texts, units)
-
-
 def _tools(item: Mapping[str, Any]) -> _Content:
     text = stringify(item["tools"])
     return _Content(Role.INJECTED, None, Texts(whole=text, blocks=()), utf16_length(text))
@@ -300,7 +272,9 @@ ITEMS: Final[Mapping[str, ItemKind]] = {
     "compaction": ItemKind(_compaction, {"encrypted_content": str}),
     "compaction_summary": ItemKind(_compaction, {"encrypted_content": str}),
     "context_compaction": ItemKind(_compaction, {"encrypted_content": str}),
-    "agent_message": ItemKind(_agent_message, {"content": list}),
+    "agent_message": ItemKind(
+        lambda item: _Content(Role.CUSTOM, *_describe_content(item["content"])), {"content": list}
+    ),
     "additional_tools": ItemKind(_tools, {"tools": list}),
 }
 """The items that Codex sends."""
@@ -330,18 +304,14 @@ def _describe_block(part: object, index: int) -> tuple[Block, str, Opaque | None
     if kind in _TEXTS and (text := fields.text_or_none(found_part, "text")) is not None:
         return Block.of(index, BlockType.TEXT, utf16_length(text)), text, None
     if kind in ("input_image", "encrypted_content"):
-        found = _opaque(found_part, kind, index)
-        block_type = BlockType.IMAGE if kind == "input_image" else kind
+        # An image, or what one agent sent to another and only the provider can read.
+        if kind == "input_image":
+            block_type, found = BlockType.IMAGE, Opaque.image(fields.text(found_part, "image_url"), index)
+        else:
+            block_type, found = kind, Opaque.encrypted(fields.text(found_part, kind), index, ENCRYPTED)
         return Block.of(index, block_type, found.units), found.label, found
     text = stringify(part)
     return Block.of(index, kind or BlockType.UNKNOWN, utf16_length(text)), text, None
-
-
-def _opaque(part: Mapping[str, Any], kind: str, index: int) -> Opaque:
-    """An image, or what one agent sent to another and only the provider can read."""
-    if kind == "input_image":
-        return Opaque.image(fields.text(part, "image_url"), index)
-    return Opaque.encrypted(fields.text(part, kind), index, ENCRYPTED)
 
 
 def _texts_in(item: Mapping[str, Any], name: str) -> Iterator[str]:
@@ -394,25 +364,24 @@ class _EqualItems:
         return place
 
 
+def _own(extra: dict[str, Any], name: str, empty: Any) -> Any:
+    """A value of the state of a parser, copied: its previous holder may read on from it."""
+    extra[name] = type(empty)(extra.get(name, empty))
+    return extra[name]
+
+
 class ItemHistory:
     """The items so far."""
 
     def __init__(self, extra: dict[str, Any]) -> None:
-        self._extra = extra
-        self._ids: list[str] = self._own("ids", [])
-        self._by_digest: dict[str, list[int]] = self._own("by_digest", {})
+        self._ids: list[str] = _own(extra, "ids", [])
+        self._by_digest: dict[str, list[int]] = _own(extra, "by_digest", {})
         for digest, places in self._by_digest.items():
             self._by_digest[digest] = list(places)
-        self._prompts: list[int] = self._own("prompts", [])
-        self._summaries: list[int] = self._own("summaries", [])
+        self._prompts: list[int] = _own(extra, "prompts", [])
+        self._summaries: list[int] = _own(extra, "summaries", [])
         """Prompts that are Codex's own summaries. Its next summary leaves them out."""
-        self._now: list[int] = self._own("now", [])
-
-    def _own(self, name: str, empty: Any) -> Any:
-        """A value of the dictionary, copied: its previous holder may read on from it."""
-        empty = type(empty)(self._extra.get(name, empty))
-        self._extra[name] = empty
-        return empty
+        self._now: list[int] = _own(extra, "now", [])
 
     def add(self, entry: Entry, item: Mapping[str, Any]) -> None:
         """Record the next item, at the end of the conversation."""
@@ -420,7 +389,7 @@ class ItemHistory:
 
     def replace(self, kept: Iterable[tuple[Entry, str] | int]) -> None:
         """Make these items the conversation: earlier ones by their places, new ones with their digests."""
-        self._set_now([one if isinstance(one, int) else self._record(*one) for one in kept])
+        self._now[:] = [one if isinstance(one, int) else self._record(*one) for one in kept]
 
     def places_of(self, digests: Sequence[str], names: Sequence[object] = ()) -> list[int | None]:
         """For each digest of a sequence the earlier item that it repeats, None if there is none.
@@ -452,7 +421,7 @@ class ItemHistory:
         prompts = set(self._prompts)
         starts = [at for at, place in enumerate(self._now) if place in prompts]
         if turns > 0 and starts:
-            self._set_now(self._now[: starts[max(0, len(starts) - turns)]])
+            del self._now[starts[max(0, len(starts) - turns)] :]
         return [self._ids[place] for place in self._now]
 
     def prompts(self) -> list[int]:
@@ -468,9 +437,6 @@ class ItemHistory:
         if entry.role == Role.USER or entry.type == COMPACTED:
             self._prompts.append(place)
         return place
-
-    def _set_now(self, places: list[int]) -> None:
-        self._now[:] = places
 
 
 VERSION: Final = 1
@@ -505,14 +471,8 @@ class RolloutParser(LineParser):
     def __post_init__(self) -> None:
         self.state.extra = dict(self.state.extra)
         self._history = ItemHistory(self.state.extra)
-        self._open_calls = self._own("open_calls")
-        self._started_agents = self._own("started_agents")
-
-    def _own(self, name: str) -> dict[str, str]:
-        """A dictionary of the state, copied: its previous holder may read on from it."""
-        own: dict[str, str] = dict(self.state.extra.get(name, {}))
-        self.state.extra[name] = own
-        return own
+        self._open_calls = _own(self.state.extra, "open_calls", {})
+        self._started_agents = _own(self.state.extra, "started_agents", {})
 
     @staticmethod
     def decode(raw: bytes) -> Any:
@@ -535,9 +495,14 @@ class RolloutParser(LineParser):
         }
         entry, texts = describe_line(data, common, state.extra.get("provider", ""))
         if entry.is_off_branch:
-            state.window = _window_in(payload) or state.window
-            if started := started_agent(payload):
-                self._started_agents[started[0]] = started[1]
+            info = payload.get("info")
+            window = fields.whole_number(info if isinstance(info, dict) else payload, "model_context_window") or 0
+            state.window = window if 0 < window < WINDOW_LIMIT else state.window
+            # The call that started a subagent: in newer versions, its output does not name the thread.
+            item = fields.mapping(payload, "item")
+            call_id, thread_id = fields.text_or_none(item, "id"), fields.text_or_none(item, "agent_thread_id")
+            if item.get("kind") == "started" and call_id is not None and thread_id is not None:
+                self._started_agents[call_id] = thread_id
             usage = self._new_report(entry.type, payload)
             if usage is not None:
                 entry = msgspec.structs.replace(entry, usage=usage)
@@ -546,7 +511,8 @@ class RolloutParser(LineParser):
         if entry.is_message:
             entry = self._named(entry)
             if entry.tool_name == SPAWN and entry.result_for is not None:
-                subagent = spawned_thread(texts.whole) or entry.subagent
+                output = fields.object_in((texts.whole or "").encode("utf-8", "replace")) or {}
+                subagent = fields.stored_text(output, "agent_id") or entry.subagent
                 entry = msgspec.structs.replace(entry, subagent=subagent)
             self._history.add(entry, payload)
             self.state.extra["answer"] = _answer(entry, texts, self.state.extra.get("answer"))
@@ -642,7 +608,10 @@ class RolloutParser(LineParser):
         objects = [one if isinstance(one, dict) else {} for one in payload[HISTORY_FIELD]]
         digests = list(map(digest_of, objects))
         places = self._history.places_of(digests, names_of(payload))
-        spans = item_spans(line.raw) if None in places else []
+        spans: list[Span] = []
+        if None in places:
+            at = members(line.raw)["payload"].start
+            spans = items(line.raw, members(line.raw, at)[HISTORY_FIELD].start)
         parts: list[Recorded] = []
         kept: list[tuple[Entry, str] | int] = []
         ids: list[str] = []
@@ -672,7 +641,8 @@ class RolloutParser(LineParser):
         payload = members(line.raw)["payload"]
         part, texts = describe_summary(message, self._part(entry, 1, members(line.raw, payload.start)["message"]))
         self._history.replace([*prompts, (part, digest_of(summary_item(message)))])
-        if is_introduced(message):
+        length, digest = SUMMARY_OPENING
+        if digest_of_text(message[:length]) == digest:
             self._history.leave_out_of_summaries()
         boundary = _with_control(entry, [*ids, part.id], SUMMARISED, began_id)
         return Recorded(boundary, NO_TEXTS, data), Recorded(part, texts, summary_item(message))
@@ -719,12 +689,6 @@ def is_part(entry_id: str) -> bool:
     return "." in entry_id
 
 
-def item_spans(raw: bytes) -> list[Span]:
-    """The positions of the items on a compacted line."""
-    payload = members(raw)["payload"]
-    return items(raw, members(raw, payload.start)[HISTORY_FIELD].start)
-
-
 def _as_summary(part: Entry, texts: Texts, message: object) -> Entry:
     """The message in which Codex's own compaction puts its summary, if this is it."""
     if not message or part.role != Role.USER or texts.joined(part.blocks) != message:
@@ -750,16 +714,9 @@ def _began_id(answer: Mapping[str, Any] | None, message: object) -> str | None:
     return first if digest_of_text(message[-answer["length"] :]) == answer["digest"] else None
 
 
-def _with_control(entry: Entry, kept: list[str], trigger: str, began_id: str | None = None) -> Entry:
+def _with_control(entry: Entry, kept: list[str], trigger: str, began_id: str | None) -> Entry:
     control = BoundaryControl(tuple(kept), trigger=trigger, began_id=began_id)
     return msgspec.structs.replace(entry, control=control)
-
-
-def _window_in(payload: Mapping[str, Any]) -> int | None:
-    """The context window that an event names, of the model in use."""
-    info = payload.get("info")
-    window = fields.whole_number(info if isinstance(info, dict) else payload, "model_context_window")
-    return window if window is not None and 0 < window < WINDOW_LIMIT else None
 
 
 def _total(payload: Mapping[str, Any], name: str) -> int | None:

@@ -16,7 +16,8 @@ thread is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -163,7 +164,7 @@ class CompactedWriter(ContextWriter):
         return Append(compacted_lines(branch, kept, provenance, facts, _next_ordinal(facts)))
 
 
-def surviving_items(messages: Sequence[Message], deleted: BlocksByEntry, facts: WriteFacts) -> list[KeptItem]:
+def surviving_items(messages: Iterable[Message], deleted: BlocksByEntry, facts: WriteFacts) -> list[KeptItem]:
     """The items of the messages that a deletion leaves."""
     kept = []
     for message in messages:
@@ -219,8 +220,8 @@ class FullerList:
 
         now = self._reader.rebuild(branch).messages
         others = [one for one in now if origins.get(one.entry.id, one.entry.id) not in back]
-        merged = _merged(others, messages, place)
-        kept = surviving_items(merged, deleted, facts)
+        # In the order of recording; the other items keep the order that they have.
+        kept = surviving_items(heapq.merge(others, messages, key=place), deleted, facts)
         return compacted_lines(branch, kept, {"undo": True}, facts, _next_ordinal(facts))
 
 
@@ -236,17 +237,6 @@ def _origins(branch: Sequence[Entry], facts: WriteFacts) -> dict[str, str]:
             if part in known and isinstance(name, str) and name in known:
                 origins[part] = origins.get(name, name)
     return origins
-
-
-def _merged(others: Sequence[Message], back: Sequence[Message], place: Callable[[Message], int]) -> list[Message]:
-    """Both lists in the order of recording; the other items keep the order that they have."""
-    waiting = list(back)
-    merged: list[Message] = []
-    for message in others:
-        while waiting and place(waiting[0]) < place(message):
-            merged.append(waiting.pop(0))
-        merged.append(message)
-    return [*merged, *waiting]
 
 
 ARCHIVED: Final = "archived_sessions"
@@ -323,8 +313,7 @@ def _note_item(words: str) -> KeptItem:
 
 def _end(facts: WriteFacts) -> int | None:
     """The ordinal after the last one of a paginated thread; None for a legacy one."""
-    last: int | None = facts.state.extra.get("ordinal")
-    return last + 1 if last is not None and facts.state.extra.get(IS_PAGINATED) else None
+    return _next_ordinal(facts) if facts.state.extra.get(IS_PAGINATED) else None
 
 
 def _header(branch: Sequence[Entry], facts: WriteFacts, end: int | None) -> bytes:

@@ -47,7 +47,7 @@ from sessions_app.agents.opencode.pure.lines import (
     info_of,
     lines_of_export,
     render,
-    revert_row,
+    revert_rows,
     session_row,
     size_of,
 )
@@ -68,7 +68,7 @@ from sessions_app.disk.loopback import loopback_address
 from sessions_app.disk.open_files import describe, writers_of
 from sessions_app.disk.rendered import RenderedLine, RenderedReader, opened_document
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.jsjson import json_bytes, parse, split_lines
+from sessions_app.sessionlog.jsjson import json_bytes, split_lines
 
 from .server import OpenCodeServer, is_same_row
 
@@ -152,17 +152,14 @@ class Takeover:
         if _OWN not in self.tables:
             return Owner.FIRST
         state = self.connection.execute(_STATE).fetchone() if "kv" in self.tables else None
-        return Owner.LEFT if state is not None and _phase(bytes(state[0] or b"")) == "completed" else Owner.WAITING
+        recorded = fields.object_in(bytes(state[0] or b"")) if state is not None else None
+        return Owner.LEFT if (recorded or {}).get("phase") == "completed" else Owner.WAITING
 
     @property
     def _ids(self) -> tuple[str, str] | None:
         """The table and the column with the ids of its sessions; None if it has none."""
         places = ((_OWN, "id"), ("session_message", "session_id"))
         return next((place for place in places if place[0] in self.tables), None)
-
-
-def _phase(state: bytes) -> object:
-    return (fields.object_in(state) or {}).get("phase")
 
 
 DATABASE_NAME: Final = re.compile(r"opencode(?:-[A-Za-z0-9._-]+)?\.db\Z")
@@ -214,17 +211,6 @@ class ListedSession(NamedTuple):
     """Whether it has no messages and no parts."""
 
 
-class ListedDatabase(NamedTuple):
-    """The sessions of a database."""
-
-    sessions: list[ListedSession]
-    """Those of OpenCode 1, also if OpenCode 2 has taken them over."""
-    unread: int
-    """The number of sessions of OpenCode 2."""
-    taken_over: int
-    """How many of these are among `sessions`, as OpenCode 1 left them."""
-
-
 def is_database(path: Path) -> bool:
     return DATABASE_NAME.match(path.name) is not None
 
@@ -247,12 +233,11 @@ class DatabaseSource:
 
     def render(self, place: int) -> bytes:
         row = self._rows[place]
-        return render(row, row.data if row.data is not None else self._data(row))
-
-    def _data(self, row: Row) -> bytes:
-        """Nothing if a damaged index named a row that does not exist: the reader then refuses the line."""
+        if row.data is not None:
+            return render(row, row.data)
         found = self._connection.execute(_DATA[row.type], (row.number,)).fetchone()
-        return bytes(found[0] or b"") if found is not None else b""
+        # Nothing if a damaged index named a row that does not exist: the reader then refuses the line.
+        return render(row, bytes(found[0] or b"") if found is not None else b"")
 
 
 def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
@@ -271,9 +256,9 @@ def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
         )
     if session is None:
         raise BadInput("no_such_file", f"{path.parent} has no session {path.name}. {NOTHING_READ}")
-    rows = [session_row(session, _time(session.get("time_updated"))), *spoken]
-    reverted = _revert(session.get("revert"), rows)
-    return [*rows, reverted] if reverted is not None else rows
+    rows, recorded = [session_row(session, _time(session.get("time_updated"))), *spoken], session.get("revert")
+    revert = recorded.encode("utf-8", "surrogateescape") if isinstance(recorded, str) else b""
+    return [*rows, *revert_rows(revert, fields.object_in(revert) or {}, rows)]
 
 
 def _rows_of_messages(connection: sqlite3.Connection, session_id: str) -> list[Row]:
@@ -319,20 +304,22 @@ def session_owner(path: Path) -> Owner:
         return Takeover.of(connection).owner(path.name)
 
 
-def list_database(database: Path) -> ListedDatabase:
-    """Every session of a database. One that has no messages but those of OpenCode 2 is only counted."""
+def list_database(database: Path) -> tuple[list[ListedSession], int, int]:
+    """The sessions of OpenCode 1 in a database, also if OpenCode 2 has taken them over; the number of sessions of
+    OpenCode 2; and how many of these are among the former. One that has no messages but those of OpenCode 2 is only
+    counted."""
     with opened_database(database, "Its sessions were not listed.") as connection:
         takeover = Takeover.of(connection)
         newer = takeover.session_ids()
         if not takeover.has_older:
-            return ListedDatabase([], len(newer), 0)
+            return [], len(newer), 0
         others = takeover.owner_of_others()
 
         def owner(row_id: object) -> Owner:
             return Owner.SECOND if row_id in newer else others
 
         listed = [one for one in _listed(connection, owner) if not (one.is_empty and one.id in newer)]
-        return ListedDatabase(listed, len(newer), sum(one.id in newer for one in listed))
+        return listed, len(newer), sum(one.id in newer for one in listed)
 
 
 def _listed(
@@ -350,16 +337,6 @@ def _part(number: int, row_id: object, size: int | None, updated: object, messag
 def _id(value: object) -> str:
     """An id as recorded; empty if it is not a text."""
     return value if isinstance(value, str) else ""
-
-
-def _revert(recorded: object, rows: Sequence[Row]) -> Row | None:
-    if not isinstance(recorded, str) or not recorded:
-        return None
-    data = recorded.encode("utf-8", "surrogateescape")
-    try:
-        return revert_row(data, fields.as_mapping(parse(data)), rows)
-    except ValueError:
-        return None
 
 
 def _time(value: object) -> int:
@@ -450,8 +427,7 @@ def _rows_of(path: Path, storage: Path) -> list[Row]:
     session = session_row(columns_of(recorded, path.stem), state.mtime_ns)
     rows = [session, *in_order(messages, parts)]
     revert = fields.mapping(recorded, "revert")
-    reverted = revert_row(json_bytes(revert), revert, rows) if revert else None
-    return [*rows, reverted] if reverted is not None else rows
+    return [*rows, *revert_rows(json_bytes(revert), revert, rows)]
 
 
 def _documents(directory: Path, row_type: str) -> Iterator[Row]:
@@ -493,12 +469,12 @@ def discover(root: Path) -> Discovery:
         if not is_database(root / name):
             continue
         try:
-            found = list_database(root / name)
+            listed, *counts = list_database(root / name)
         except RedlineError as fault:
             unlisted.append(RefusedPath(root / name, fault.message))
             continue
-        unread, taken_over = unread + found.unread, taken_over + found.taken_over
-        for one in found.sessions:
+        unread, taken_over = unread + counts[0], taken_over + counts[1]
+        for one in listed:
             if isinstance(one.id, str) and ID.match(one.id):
                 path = root / name / one.id
                 paths.append(path)

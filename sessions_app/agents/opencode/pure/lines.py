@@ -119,20 +119,20 @@ def columns_of(recorded: Mapping[str, Any], session_id: str) -> dict[str, Any]:
     }
 
 
-def revert_row(data: bytes, revert: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
-    """The last row, if messages are reverted; None if the named message does not exist.
+def revert_rows(data: bytes, revert: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:
+    """The last row, if messages are reverted; none if the named message does not exist.
 
     `rows` are the others, in order. With a part, its message remains, up to that part.
     """
     message_id = revert.get("messageID")
     first = next((at for at, row in enumerate(rows) if row.id and row.id == message_id), None)
     if first is None:
-        return None
+        return []
     if revert.get("partID"):
         end = next((at for at in range(first + 1, len(rows)) if rows[at].type != PART), len(rows))
         first = next((at for at in range(first, end) if rows[at].id == revert["partID"]), end)
     after = rows[first - 1].id if first and rows[first - 1].type != SESSION else None
-    return Row(REVERT, "", len(data), after=after, data=data)
+    return [Row(REVERT, "", len(data), after=after, data=data)]
 
 
 def in_order(messages: Mapping[Key, Row], parts: Iterable[tuple[Key, Row]]) -> list[Row]:
@@ -178,12 +178,9 @@ def lines_of_export(document: bytes) -> list[bytes] | None:
     session = session_row(columns_of(info, info["id"]), 0)
     rows = [session, *_rows_of(document, messages)]
     revert = fields.mapping(info, REVERT)
-    reverted = revert_row(json_bytes(revert), revert, rows) if revert else None
+    others = [*rows[1:], *revert_rows(json_bytes(revert), revert, rows)]
     described = b'%s,"%s":%s}' % ((session.data or b"{")[:-1], INFO.encode(), json_bytes(info))
-    return [
-        render(session, described),
-        *(render(row, row.data or b"") for row in [*rows[1:], *filter(None, [reverted])]),
-    ]
+    return [render(session, described), *(render(row, row.data or b"") for row in others)]
 
 
 def _rows_of(document: bytes, messages: Iterable[Mapping[str, Span]]) -> Iterator[Row]:
