@@ -84,8 +84,21 @@ class Reader(ABC):
 class PlanRules:
     """What an agent allows a plan to delete. This base allows what the model sees and the tables do not protect."""
 
-    protected_roles: ClassVar[Mapping[str, Protection]] = MappingProxyType({})
-    protected_failures: ClassVar[Mapping[str, Protection]] = MappingProxyType({})
+    protected_roles: ClassVar[Mapping[str, Protection]] = MappingProxyType(
+        {
+            Role.USER: Protection.USER,
+            Role.CUSTOM: Protection.CUSTOM,
+            Role.BRANCH_SUMMARY: Protection.BRANCH_SUMMARY,
+            Role.COMPACTION_SUMMARY: Protection.SUMMARY,
+        }
+    )
+    protected_failures: ClassVar[Mapping[str, Protection]] = MappingProxyType(
+        {
+            Role.ASSISTANT: Protection.ASSISTANT_ERROR,
+            Role.TOOL_RESULT: Protection.TOOL_ERROR,
+            Role.COMMAND: Protection.FAILED_COMMAND,
+        }
+    )
     """The protection of entries that failed, by their roles."""
 
     def __init__(self, reader: Reader) -> None:
@@ -290,6 +303,16 @@ class ContextWriter(SessionWriter):
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+
+
+class CopyingWriter(ContextWriter):
+    """A writer of a new session with what survives of a context."""
+
+    name = "fork"
+    appends = False
+    holds_notes = True
+    effect = "Writes a new session beside this one, with what survives. This session is not changed."
+    undo = "To undo, continue with this session instead; the new one can be deleted."
 
 
 @runtime_checkable

@@ -38,13 +38,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from functools import cached_property
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
 from sessions_app.agents.pure.format import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, newest_of
-from sessions_app.sessionlog.entries import THINKING_TYPES, BoundaryControl, Entry, EntryKind, Protection, Role
+from sessions_app.sessionlog.entries import THINKING_TYPES, BoundaryControl, Entry, EntryKind, Role
 from sessions_app.sessionlog.session import DAMAGE_KEPT
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree, no_entries
 
@@ -613,14 +613,10 @@ def _ends_beside(branch: Sequence[Entry]) -> bool:
 
 def _in_file_order(messages: Iterable[Message], *, is_new: bool = False) -> Iterator[Message]:
     """Messages in the order of the context; results, and what was noted down after them, in the order of the file."""
-    for is_led_to, group in itertools.groupby(messages, _is_led_to):
+    for is_led_to, group in itertools.groupby(messages, lambda one: one.entry.role in ADDED or shares_line(one.entry)):
         found = list(group)
         has_results = is_led_to and any(message.role == Role.TOOL_RESULT for message in found)
         yield from _sorted(found, is_new=is_new) if has_results else found
-
-
-def _is_led_to(message: Message) -> bool:
-    return message.entry.role in ADDED or shares_line(message.entry)
 
 
 def _sorted(led_to: Sequence[Message], *, is_new: bool) -> Iterator[Message]:
@@ -645,13 +641,6 @@ def _sorted(led_to: Sequence[Message], *, is_new: bool) -> Iterator[Message]:
 
 class ClaudeCodeRules(PlanRules):
     """Only what the model sees can be deleted; the client adds attachments afresh that it does not find."""
-
-    protected_roles: ClassVar = {
-        Role.USER: Protection.USER,
-        Role.CUSTOM: Protection.CUSTOM,
-        Role.COMPACTION_SUMMARY: Protection.SUMMARY,
-    }
-    protected_failures: ClassVar = {Role.ASSISTANT: Protection.ASSISTANT_ERROR, Role.TOOL_RESULT: Protection.TOOL_ERROR}
 
     def replays(self, entry: Entry) -> bool:
         """Only messages that are sent: providers compare the latest one that they see."""

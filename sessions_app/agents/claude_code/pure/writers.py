@@ -34,6 +34,7 @@ from sessions_app.agents.pure.format import (
     CURATED,
     Append,
     ContextWriter,
+    CopyingWriter,
     NewFile,
     Reader,
     RestoreLines,
@@ -278,14 +279,8 @@ def _segment(branch: Sequence[Entry]) -> tuple[str, str]:
 UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
 
 
-class ClaudeForkWriter(ContextWriter):
+class ClaudeForkWriter(CopyingWriter):
     """Writes what survives of a context into a new session."""
-
-    name = "fork"
-    appends = False
-    holds_notes = True
-    effect = "Writes a new session beside this one, with what survives. This session is not changed."
-    undo = "To undo, continue with this session instead; the new one can be deleted."
 
     def __init__(self, reader: ClaudeCodeReader) -> None:
         super().__init__(reader)

@@ -134,12 +134,7 @@ class CodexRules(PlanRules):
     """Only what the model sees can be deleted; see above for reasoning. No provider compares it: reasoning is encrypted
     as a whole."""
 
-    protected_roles: ClassVar = {
-        Role.USER: Protection.USER,
-        Role.CUSTOM: Protection.CUSTOM,
-        Role.INJECTED: Protection.INJECTED,
-        Role.COMPACTION_SUMMARY: Protection.SUMMARY,
-    }
+    protected_roles: ClassVar = {**PlanRules.protected_roles, Role.INJECTED: Protection.INJECTED}
 
     def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
         """For each reasoning what comes before the next one, and that one; for what follows reasoning the reasoning."""

@@ -24,7 +24,16 @@ from typing import Any, Final, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.format import Append, ContextWriter, NewFile, Reader, WriteFacts, note_text, notes_before
+from sessions_app.agents.pure.format import (
+    Append,
+    ContextWriter,
+    CopyingWriter,
+    NewFile,
+    Reader,
+    WriteFacts,
+    note_text,
+    notes_before,
+)
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Deletion, Entry, EntryKind, blocks_by_entry
 from sessions_app.sessionlog.errors import BadInput, Conflict
@@ -245,12 +254,9 @@ ID_LENGTH: Final = 36
 """A file's name ends with the id by which others name it as their base: that of the thread, or of its segment."""
 
 
-class ThreadForkWriter(ContextWriter):
+class ThreadForkWriter(CopyingWriter):
     """Writes a new thread beside the original one."""
 
-    name = "fork"
-    appends = False
-    holds_notes = True
     effect = (
         "Makes a new thread that continues this one without the deleted items. This session is not changed, and may be "
         "open in Codex, unless it was recorded by a version that did not number its lines."

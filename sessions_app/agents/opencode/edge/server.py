@@ -107,7 +107,8 @@ class OpenCodeServer:
         created = fields.mapping(shown, "time").get("created")
         if shown.get("id") != self.path.name or created != session.get("time_created"):
             raise self._other("session", self.path.name)
-        self._require_idle()
+        if fields.text(fields.mapping(self._statuses(), self.path.name), "type") not in ("", IDLE):
+            raise self._busy()
         by_message: dict[str, list[PartRow]] = {}
         for row in rows:
             by_message.setdefault(row["message_id"], []).append(row)
@@ -152,10 +153,6 @@ class OpenCodeServer:
             if info is None:
                 raise
             return fields.text(info, "version")
-
-    def _require_idle(self) -> None:
-        if fields.text(fields.mapping(self._statuses(), self.path.name), "type") not in ("", IDLE):
-            raise self._busy()
 
     def _statuses(self) -> Mapping[str, Any]:
         """The state of each working session, by its id."""

@@ -90,30 +90,26 @@ class Owner(IntEnum):
     """OpenCode 2 is to import it."""
 
 
-MARKS: Final = {
-    Owner.FIRST: "",
-    Owner.SECOND: "taken over by OpenCode 2",
-    Owner.LEFT: "not in OpenCode 2",
-    Owner.WAITING: "to be taken over by OpenCode 2",
-}
-"""The remark in a list of sessions."""
-SENTENCES: Final = {
-    Owner.FIRST: "",
+REMARKS: Final = {
+    Owner.FIRST: ("", ""),
     Owner.SECOND: (
+        "taken over by OpenCode 2",
         "OpenCode 2 has taken this session over, and this version of Redline does not read the sessions of OpenCode 2. "
         "What is shown is how OpenCode 1 left it; the model may see something else now. Nothing is written to it: "
-        "OpenCode 2 would not see that."
+        "OpenCode 2 would not see that.",
     ),
     Owner.LEFT: (
+        "not in OpenCode 2",
         "OpenCode 2 has taken over this database and imports nothing more, so it does not have this session. Nothing "
-        "is written to it: only OpenCode 1 would see that."
+        "is written to it: only OpenCode 1 would see that.",
     ),
     Owner.WAITING: (
+        "to be taken over by OpenCode 2",
         "OpenCode 2 has begun to take over this database, and is to import this session. Nothing is written to it "
-        "meanwhile."
+        "meanwhile.",
     ),
 }
-"""The meaning for a session, and for whoever wants to change it."""
+"""The remark in a list of sessions; and the meaning for a session, and for whoever wants to change it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,11 +560,11 @@ class OpenCodeStore(Store):
 
     def read_only(self, path: Path) -> str:
         if database_of(path) is not None:
-            return SENTENCES[session_owner(path)]
+            return REMARKS[session_owner(path)][1]
         return _NO_DOCUMENTS if storage_of(path) is not None else ""
 
     def taken_over(self, path: Path) -> str:
-        return MARKS[session_owner(path)] if database_of(path) is not None else ""
+        return REMARKS[session_owner(path)][0] if database_of(path) is not None else ""
 
     def export(self, path: Path) -> Iterator[bytes] | None:
         """The client's own form, unless the session's file has it already."""

@@ -23,12 +23,12 @@ import secrets
 import string
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.format import Format, Generation, PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, model_of, newest_of
-from sessions_app.sessionlog.entries import BoundaryControl, Entry, EntryKind, Protection, Role
+from sessions_app.sessionlog.entries import BoundaryControl, Entry, EntryKind, Role
 from sessions_app.sessionlog.jsjson import parse, stringify, trim
 from sessions_app.sessionlog.session import ParserState
 
@@ -140,13 +140,6 @@ def _is_left_out(message: Sequence[Entry]) -> bool:
 class OpenCodeRules(PlanRules):
     """Only what the model sees can be deleted. Users, summaries, what the client adds, and errors stay. Every part is a
     row of its own; a call and its result are one."""
-
-    protected_roles: ClassVar = {
-        Role.USER: Protection.USER,
-        Role.CUSTOM: Protection.CUSTOM,
-        Role.COMPACTION_SUMMARY: Protection.SUMMARY,
-    }
-    protected_failures: ClassVar = {Role.ASSISTANT: Protection.ASSISTANT_ERROR, Role.TOOL_RESULT: Protection.TOOL_ERROR}
 
     def replays(self, entry: Entry) -> bool:
         """Every reply: its reasoning may bear a signature of the provider."""

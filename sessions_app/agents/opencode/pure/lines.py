@@ -31,6 +31,12 @@ PART: Final = "part"
 REVERT: Final = "revert"
 HEADER_FIELDS: Final = ("id", "parent_id", "project_id", "slug", "directory", "title", "version", "time_created")
 """The columns of a session row that hardly ever change: the others change with every step."""
+_DOCUMENT_FIELDS: Final = {
+    **{name: name for name in ("id", "directory", "title", "version", "slug")},
+    "parent_id": "parentID",
+    "project_id": "projectID",
+}
+"""The fields of a session's document, and of an export, by the columns with the same values; in the client's order."""
 
 Key = TypeVar("Key")
 
@@ -110,13 +116,8 @@ def session_row(recorded: Mapping[str, object], updated: int) -> Row:
 
 def columns_of(recorded: Mapping[str, Any], session_id: str) -> dict[str, Any]:
     """The columns of a session, from its document."""
-    return {
-        **{name: recorded.get(name) for name in ("slug", "directory", "title", "version")},
-        "id": session_id,
-        "parent_id": recorded.get("parentID"),
-        "project_id": recorded.get("projectID"),
-        "time_created": fields.mapping(recorded, "time").get("created"),
-    }
+    columns = {column: recorded.get(name) for column, name in _DOCUMENT_FIELDS.items()}
+    return {**columns, "id": session_id, "time_created": fields.mapping(recorded, "time").get("created")}
 
 
 def revert_rows(data: bytes, revert: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:
@@ -245,15 +246,11 @@ def info_of(lines: Iterable[bytes], updated: int) -> Mapping[str, Any]:
             session = fields.mapping(fields.object_in(raw) or {}, "data")
         elif raw.startswith(_REVERT):
             revert = fields.mapping(fields.object_in(raw) or {}, "data")
-    others = {
-        "slug": session.get("slug") or session.get("id"),
-        "parentID": session.get("parent_id"),
-        "projectID": session.get("project_id"),
-        "time": {"created": session.get("time_created") or updated, "updated": updated},
-        REVERT: dict(revert) or None,
-    }
-    same = {name: session.get(name) for name in ("id", "directory", "title", "version")}
-    return {name: value for name, value in (same | others).items() if value is not None}
+    info = {name: session.get(column) for column, name in _DOCUMENT_FIELDS.items()}
+    info["slug"] = info["slug"] or info["id"]
+    info["time"] = {"created": session.get("time_created") or updated, "updated": updated}
+    info[REVERT] = dict(revert) or None
+    return {name: value for name, value in info.items() if value is not None}
 
 
 def export_rows(lines: Iterable[bytes]) -> Iterator[ExportRow]:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.format import Format, Generation, PlanRules, Reader, SummaryFormat
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, UnreadableEntry, newest_of
-from sessions_app.sessionlog.entries import EditControl, Entry, EntryKind, Protection, Role, SummaryControl, tokens_of
+from sessions_app.sessionlog.entries import EditControl, Entry, EntryKind, Role, SummaryControl, tokens_of
 from sessions_app.sessionlog.jsjson import canonical
 
 from .diagnosis import EDITABLE, PI_0_87, PI_BEFORE_0_87, examine
@@ -138,18 +138,6 @@ def _refused(entry: Entry, edit: _Edit) -> UnreadableEntry | None:
 
 class ContextRules(PlanRules):
     """Only what the model sees can be deleted, except system messages: the agent would declare them again."""
-
-    protected_roles: ClassVar = {
-        Role.USER: Protection.USER,
-        Role.CUSTOM: Protection.CUSTOM,
-        Role.BRANCH_SUMMARY: Protection.BRANCH_SUMMARY,
-        Role.COMPACTION_SUMMARY: Protection.SUMMARY,
-    }
-    protected_failures: ClassVar = {
-        Role.ASSISTANT: Protection.ASSISTANT_ERROR,
-        Role.TOOL_RESULT: Protection.TOOL_ERROR,
-        Role.COMMAND: Protection.FAILED_COMMAND,
-    }
 
     def __init__(self, reader: Reader) -> None:
         super().__init__(reader)

@@ -16,6 +16,7 @@ from sessions_app.agents.pure.format import (
     Append,
     Change,
     ContextWriter,
+    CopyingWriter,
     Handed,
     NewFile,
     Reader,
@@ -197,19 +198,13 @@ NO_ENTRY: Final = "00000000"
 NOTE_TYPE: Final = "redline-note"
 
 
-class ForkWriter(ContextWriter):
+class ForkWriter(CopyingWriter):
     """Writes what survives of a branch into a new session. Ids stay; parents, and lost blocks, are the only changes.
 
     The last assistant message still reports the size of the old context, so the agent would compact the fork at the
     next prompt. With `ends_with_edit` an edit of no entry follows, after which pi 0.87 estimates instead; otherwise the
     reported token counts become 0.
     """
-
-    name = "fork"
-    appends = False
-    holds_notes = True
-    effect = "Writes a new session beside this one, with what survives. This session is not changed."
-    undo = "To undo, continue with this session instead; the new one can be deleted."
 
     def __init__(self, reader: Reader, *, ends_with_edit: bool) -> None:
         super().__init__(reader)
