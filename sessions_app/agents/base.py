@@ -20,11 +20,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
+from sessions_app.agents.edge.dry_resume import AgentClient as AgentClient
+from sessions_app.agents.edge.dry_resume import ClientProgram, find_client
 from sessions_app.agents.pure.format import Format, Reader
 from sessions_app.agents.pure.hooks import CompactionHook
 from sessions_app.disk.discovery import Discovery, discover
 from sessions_app.disk.files import FileState, SessionReader, file_state, open_regular
-from sessions_app.sessionlog.certificate import PackageResult
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.jsjson import canonical
 from sessions_app.sessionlog.model_facts import InputPrices
@@ -203,19 +204,6 @@ class AgentServer(Protocol):
         """Delete a row; nothing happens if there is none. Raises as `require_ready`."""
 
 
-class AgentClient(Protocol):
-    """An installed client of an agent, which can continue a copy of a session against a model on loopback."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
-
-    def resume(self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]) -> PackageResult:
-        """Whether it sends these messages when it continues a session, given its file's name and its bytes."""
-
-
 class Client:
     """How an agent's own program and package are found. This base is that of an agent of which none is used."""
 
@@ -223,8 +211,12 @@ class Client:
     """The name of its program on the PATH."""
     has_package: bool = False
     """Whether its own package can rebuild a context: see `find_package`."""
-    can_be_run: bool = False
-    """Whether its program can continue a copy of a session: see `find_installed`."""
+    kind: type[ClientProgram] | None = None
+    """Its program as one that can continue a copy of a session; None if it cannot."""
+
+    @property
+    def can_be_run(self) -> bool:
+        return self.kind is not None
 
     def find_package(self, directory: Path | None) -> AgentPackage | None:
         """The agent's own package in a directory, or without one the installed package; None if there is none.
@@ -238,7 +230,7 @@ class Client:
 
         Raises BadInput `no_client` if the program does not print a version, or is one whose sessions are not read.
         """
-        return None
+        return find_client(self.kind, self.program, program) if self.kind is not None else None
 
     def resume_command(self, path: Path) -> Sequence[str]:
         """The command that continues a session in the agent, as arguments. Empty if there is none."""

@@ -417,8 +417,8 @@ def dry_resume(client: ClientProgram, name: str, content: Iterable[bytes]) -> Dr
 
 
 @dataclass(frozen=True, slots=True)
-class InstalledClient:
-    """A client with its version, as a certificate uses it."""
+class AgentClient:
+    """An installed client of an agent, which can continue a copy of a session against a model on loopback."""
 
     client: ClientProgram
     version: str
@@ -446,7 +446,7 @@ class InstalledClient:
         return (PackageOutcome.DIFFERENT if found else PackageOutcome.EQUAL), found
 
 
-def find_client(kind: Callable[[str], ClientProgram], name: str, program: Path | None) -> InstalledClient | None:
+def find_client(kind: Callable[[str], ClientProgram], name: str, program: Path | None) -> AgentClient | None:
     """The client with this program, or the one of this name on the PATH; None if there is none.
 
     Raises BadInput `no_client` if the program does not print a version.
@@ -460,7 +460,7 @@ def find_client(kind: Callable[[str], ClientProgram], name: str, program: Path |
         ):
             printed = _run(kind(found), [found, "--version"], new_scratch(Path(directory), "")).output
             version = _VERSION.search(printed)
-            client = InstalledClient(kind(found), version.group()) if version is not None else None
+            client = AgentClient(kind(found), version.group()) if version is not None else None
     if client is None and program is not None:
         raise BadInput(
             "no_client",

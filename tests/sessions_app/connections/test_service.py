@@ -16,7 +16,7 @@ from django.conf import settings
 from hypothesis import given
 
 from sessions_app import connections
-from sessions_app.agents.edge.bridges import FileBridge
+from sessions_app.agents.bridges import FileBridge
 from sessions_app.agents.opencode.edge.client import PluginBridge
 from sessions_app.agents.pi.edge.client import ExtensionBridge
 from sessions_app.connections import (

@@ -19,15 +19,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import TEST_VARIABLE, AgentClient, Client
+from sessions_app.agents.base import TEST_VARIABLE, Client
+from sessions_app.agents.bridges import HookBridge
 from sessions_app.agents.claude_code.pure.parser import KEY
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
-from sessions_app.agents.edge.bridges import HookBridge
 from sessions_app.agents.edge.dry_resume import (
     ClientProgram,
     ClientUnusable,
     Scratch,
-    find_client,
     new_scratch,
     run_client,
 )
@@ -40,17 +39,6 @@ from .settings import DIRECTORY, config_directory
 FEW_TOOLS: Final = ("--tools", "Read,Bash,Write", "--disable-slash-commands")
 """Calls are sent with the names that they were recorded with, and fewer reminders are added."""
 _NOT_IN_SLUG: Final = re.compile(r"[^A-Za-z0-9]")
-
-
-class ClaudeCodeClient(Client):
-    program = "claude"
-    can_be_run = True
-
-    def find_installed(self, program: Path | None) -> AgentClient | None:
-        return find_client(ClaudeCodeProgram, self.program, program)
-
-    def resume_command(self, path: Path) -> Sequence[str]:
-        return self.program, "--resume", path.stem
 
 
 class ClaudeCodeProgram(ClientProgram):
@@ -88,6 +76,14 @@ class ClaudeCodeProgram(ClientProgram):
         """A request without tools is not a turn: it may be for a title."""
         messages = body.get("messages")
         return list(map(_in_short, messages)) if body.get("tools") and isinstance(messages, list) else None
+
+
+class ClaudeCodeClient(Client):
+    program = "claude"
+    kind = ClaudeCodeProgram
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        return self.program, "--resume", path.stem
 
 
 def _in_short(message: Mapping[str, Any]) -> Mapping[str, Any]:

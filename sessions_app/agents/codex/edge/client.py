@@ -18,14 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE, AgentClient, Client
+from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE, Client
+from sessions_app.agents.bridges import HookBridge
 from sessions_app.agents.codex.pure.parser import INJECTED_TEXTS, KEY, without_metadata
-from sessions_app.agents.edge.bridges import HookBridge
 from sessions_app.agents.edge.dry_resume import (
     ClientProgram,
     ClientUnusable,
     Scratch,
-    find_client,
     new_scratch,
     run_client,
 )
@@ -99,20 +98,6 @@ MODEL: Final = "model"
 """The model of a thread that names none."""
 
 
-class CodexClient(Client):
-    program = KEY
-    can_be_run = True
-
-    def find_installed(self, program: Path | None) -> AgentClient | None:
-        return find_client(CodexProgram, self.program, program)
-
-    def resume_command(self, path: Path) -> Sequence[str]:
-        return self.program, "resume", thread_id_of(path) or path.stem
-
-    def unarchive_command(self, path: Path) -> Sequence[str]:
-        return (self.program, "unarchive", thread_id_of(path) or path.stem) if ARCHIVED in path.parts else ()
-
-
 class CodexProgram(ClientProgram):
     """The program `codex`."""
 
@@ -155,6 +140,17 @@ class CodexProgram(ClientProgram):
             return None
         own = items if body.get("instructions") else items[1:]
         return [without_metadata(item) if isinstance(item, dict) else item for item in own]
+
+
+class CodexClient(Client):
+    program = KEY
+    kind = CodexProgram
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        return self.program, "resume", thread_id_of(path) or path.stem
+
+    def unarchive_command(self, path: Path) -> Sequence[str]:
+        return (self.program, "unarchive", thread_id_of(path) or path.stem) if ARCHIVED in path.parts else ()
 
 
 def codex_home(scratch: Scratch) -> Path:

@@ -103,15 +103,12 @@ class ItemKind(NamedTuple):
     required: Mapping[str, type | tuple[type, ...]]
 
 
-class _Content(NamedTuple):
-    """The contribution of an item to the conversation."""
+_Content = tuple[Mapping[str, Any], Texts]
+"""The contribution of an item to the conversation: fields of its entry, and its texts."""
 
-    role: str
-    blocks: tuple[Block, ...] | None
-    texts: Texts
-    units: int
-    result_for: str | None = None
-    tool_name: str = ""
+
+def _content(role: str, blocks: tuple[Block, ...] | None, texts: Texts, units: int, **more: str) -> _Content:
+    return {"role": role, "blocks": blocks, "tokens": tokens_of(units), **more}, texts
 
 
 def describe_line(data: Mapping[str, Any], common: Mapping[str, Any], provider: str) -> tuple[Entry, Texts]:
@@ -151,18 +148,8 @@ def describe_item(item: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[E
     if known is None or not all(isinstance(item.get(name), kind) for name, kind in known.required.items()):
         entry = Entry(**common, type=recorded_type or "response_item", kind=EntryKind.OTHER)
         return entry, NO_TEXTS
-    found = known.describe(item)
-    entry = Entry(
-        **common,
-        type=recorded_type,
-        kind=EntryKind.MESSAGE,
-        role=found.role,
-        tokens=tokens_of(found.units),
-        blocks=found.blocks,
-        result_for=found.result_for,
-        tool_name=found.tool_name,
-    )
-    return entry, found.texts
+    content, texts = known.describe(item)
+    return Entry(**common, type=recorded_type, kind=EntryKind.MESSAGE, **content), texts
 
 
 def describe_summary(text: str, common: Mapping[str, Any]) -> tuple[Entry, Texts]:
@@ -192,7 +179,7 @@ def without_metadata(item: Mapping[str, Any]) -> dict[str, Any]:
 def _message(item: Mapping[str, Any]) -> _Content:
     role = fields.word(item, "role")
     is_injected = role == "developer" or (role == "user" and _is_injected(item))
-    return _Content(Role.INJECTED if is_injected else role, *_describe_content(item["content"]))
+    return _content(Role.INJECTED if is_injected else role, *_describe_content(item["content"]))
 
 
 def _is_injected(item: Mapping[str, Any]) -> bool:
@@ -211,14 +198,14 @@ def _reasoning(item: Mapping[str, Any]) -> _Content:
     opaque = () if text or encrypted is None else (Opaque.encrypted(encrypted, 0),)
     units = opaque[0].units if opaque else utf16_length(text)
     block = Block.of(0, BlockType.THINKING if text else BlockType.REDACTED_THINKING, units)
-    return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), opaque), units)
+    return _content(Role.ASSISTANT, (block,), Texts(None, (text,), opaque), units)
 
 
 def _call(item: Mapping[str, Any], name: str, arguments: str) -> _Content:
     call_id = fields.stored_text(item, "call_id") or None
     block, text = Block.of_call(0, call_id, name, arguments, shown_id=f"{call_id}")
     tool_name = sys.intern(well_formed(name))
-    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), block.units, tool_name=tool_name)
+    return _content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), block.units, tool_name=tool_name)
 
 
 def _output(item: Mapping[str, Any]) -> _Content:
@@ -228,7 +215,7 @@ def _output(item: Mapping[str, Any]) -> _Content:
     else:
         text = output if isinstance(output, str) else stringify(output)
         blocks, texts, units = None, Texts(whole=text, blocks=()), utf16_length(text)
-    return _Content(Role.TOOL_RESULT, blocks, texts, units, result_for=fields.stored_text(item, "call_id"))
+    return _content(Role.TOOL_RESULT, blocks, texts, units, result_for=fields.stored_text(item, "call_id"))
 
 
 def _step(item: Mapping[str, Any]) -> _Content:
@@ -237,18 +224,18 @@ def _step(item: Mapping[str, Any]) -> _Content:
     image = (Opaque.image(item["result"], 0, text),) if "result" in item else ()
     units = image[0].units if image else utf16_length(text)
     block = Block.of(0, fields.word(item, "type"), units)
-    return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), image), units)
+    return _content(Role.ASSISTANT, (block,), Texts(None, (text,), image), units)
 
 
 def _compaction(item: Mapping[str, Any]) -> _Content:
     """A compaction that only its provider can read."""
     opaque = Opaque.encrypted(item["encrypted_content"], label=ENCRYPTED)
-    return _Content(Role.COMPACTION_SUMMARY, None, Texts(ENCRYPTED, (), (opaque,)), opaque.units)
+    return _content(Role.COMPACTION_SUMMARY, None, Texts(ENCRYPTED, (), (opaque,)), opaque.units)
 
 
 def _tools(item: Mapping[str, Any]) -> _Content:
     text = stringify(item["tools"])
-    return _Content(Role.INJECTED, None, Texts(whole=text, blocks=()), utf16_length(text))
+    return _content(Role.INJECTED, None, Texts(whole=text, blocks=()), utf16_length(text))
 
 
 ITEMS: Final[Mapping[str, ItemKind]] = {
@@ -273,7 +260,7 @@ ITEMS: Final[Mapping[str, ItemKind]] = {
     "compaction_summary": ItemKind(_compaction, {"encrypted_content": str}),
     "context_compaction": ItemKind(_compaction, {"encrypted_content": str}),
     "agent_message": ItemKind(
-        lambda item: _Content(Role.CUSTOM, *_describe_content(item["content"])), {"content": list}
+        lambda item: _content(Role.CUSTOM, *_describe_content(item["content"])), {"content": list}
     ),
     "additional_tools": ItemKind(_tools, {"tools": list}),
 }

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE, AgentClient, Client
-from sessions_app.agents.edge.bridges import FileBridge
-from sessions_app.agents.edge.dry_resume import PROBE, ClientProgram, ClientUnusable, Scratch, find_client, run_client
+from sessions_app.agents.bridges import FileBridge
+from sessions_app.agents.edge.dry_resume import PROBE, ClientProgram, ClientUnusable, Scratch, run_client
 from sessions_app.agents.edge.model_server import ModelServer
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput
@@ -32,26 +32,6 @@ MODEL: Final = ("redline", "model")
 """The provider and the model of a session that names none."""
 TITLE: Final = "A copy"
 """With this title, the client requests none from a model."""
-
-
-class OpenCodeClient(Client):
-    program = "opencode"
-    can_be_run = True
-
-    def find_installed(self, program: Path | None) -> AgentClient | None:
-        found = find_client(OpenCodeProgram, self.program, program)
-        if found is not None and int(found.version.partition(".")[0]) > 1:
-            raise BadInput(
-                "no_client",
-                f"{found.client.program} is OpenCode {found.version}, and what it sends is not known yet. Nothing was "
-                "checked. Give the path of OpenCode 1 after --client, or leave --client out.",
-            )
-        return found
-
-    def resume_command(self, path: Path) -> Sequence[str]:
-        if database_of(path) is None and storage_of(path) is None:
-            return self.program, "import", str(path)
-        return self.program, "--session", path.stem
 
 
 class OpenCodeProgram(ClientProgram):
@@ -79,6 +59,26 @@ class OpenCodeProgram(ClientProgram):
     def messages(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
         """A request without tools is not a turn: it is for a title."""
         return list(body["messages"]) if body.get("tools") and isinstance(body.get("messages"), list) else None
+
+
+class OpenCodeClient(Client):
+    program = "opencode"
+    kind = OpenCodeProgram
+
+    def find_installed(self, program: Path | None) -> AgentClient | None:
+        found = super().find_installed(program)
+        if found is not None and int(found.version.partition(".")[0]) > 1:
+            raise BadInput(
+                "no_client",
+                f"{found.client.program} is OpenCode {found.version}, and what it sends is not known yet. Nothing was "
+                "checked. Give the path of OpenCode 1 after --client, or leave --client out.",
+            )
+        return found
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        if database_of(path) is None and storage_of(path) is None:
+            return self.program, "import", str(path)
+        return self.program, "--session", path.stem
 
 
 def data_directory(scratch: Scratch) -> Path:

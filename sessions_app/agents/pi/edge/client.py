@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE, Client, PackageContext, RebuiltMessage
-from sessions_app.agents.edge.bridges import FileBridge
+from sessions_app.agents.bridges import FileBridge
 from sessions_app.agents.edge.dry_resume import Scratch, run_client
 from sessions_app.agents.edge.installed_version import program_on_path
 from sessions_app.agents.pi.pure.format import OlderPiReader, PiReader, fields_of

@@ -20,9 +20,9 @@ from sessions_app.agents.pure.hooks import BRIDGE, CompactionHook, entry_command
 from sessions_app.agents.pure.json_document import JsonDocument
 from sessions_app.sessionlog.errors import BadInput
 
-from .dry_resume import Scratch, new_scratch
+from .edge.dry_resume import Scratch, new_scratch
 
-CORE: Final = Path(__file__).with_name("bridge_core.js")
+CORE: Final = Path(__file__).with_name("edge") / "bridge_core.js"
 PLACEHOLDER: Final = b'"@CONNECTION@"'
 _CORE_IMPORT: Final = re.compile(rb'^import \{[^}]*\} from "(?:\.\./)+edge/bridge_core\.js";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(rb"^export ", re.MULTILINE)
