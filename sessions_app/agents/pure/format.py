@@ -374,12 +374,8 @@ class RecordedSummary(NamedTuple):
     """None if its details have no lists."""
     from_hook: bool
     """Whether an extension wrote it: its lists are then not trusted."""
-    from_id: str | None = None
+    from_id: str | None
     """Of the summary of a branch: the entry at which that branch was left."""
-    first_kept_id: str | None = None
-    """Of a compaction: the first entry before it that is still sent."""
-    tokens_before: int | None = None
-    """Of a compaction: the context before it, as its writer counted it."""
 
 
 RESULT_UNITS: Final = 2_000
@@ -483,14 +479,8 @@ class SummaryFormat:
         recorded = fields.object_in(line.removeprefix(BOM_UTF8))
         if recorded is None or fields.text(recorded, "type") not in _SUMMARIES:
             return None
-        return RecordedSummary(
-            fields.text(recorded, "summary"),
-            _recorded_lists(recorded),
-            _is_from_hook(recorded),
-            fields.text_or_none(recorded, "fromId"),
-            fields.text_or_none(recorded, "firstKeptEntryId"),
-            fields.integer(recorded, "tokensBefore"),
-        )
+        text, from_id = fields.text(recorded, "summary"), fields.text_or_none(recorded, "fromId")
+        return RecordedSummary(text, _recorded_lists(recorded), _is_from_hook(recorded), from_id)
 
 
 def _sections(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

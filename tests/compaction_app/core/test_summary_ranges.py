@@ -333,9 +333,10 @@ def check_recorded_lists(loaded: LoadedSession) -> None:
         if recorded is None or recorded.files is None:
             continue
         branch = loaded.tree.branch(entry.id)[:-1]
-        cut = next(at for at, one in enumerate(branch) if one.id == recorded.first_kept_id)
+        first_kept_id = entry.control.first_kept_id
+        cut = next(at for at, one in enumerate(branch) if one.id == first_kept_id)
         on_branch = files(branch[:cut])
-        assert files(entries[: loaded.tree.position(recorded.first_kept_id or "")]) == recorded.files
+        assert files(entries[: loaded.tree.position(first_kept_id)]) == recorded.files
         assert on_branch == recorded.files or loaded.log.damaged
         assert {*on_branch.read} <= {*recorded.files.read}
         assert on_branch.modified == recorded.files.modified

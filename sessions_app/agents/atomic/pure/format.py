@@ -173,10 +173,13 @@ class VerbatimLinesReader(Reader):
             messages = [message for entry in branch for message in _messages(entry)]
             return ActiveContext(self.name, tuple(messages), None, sending=SENDING_0_9)
         boundary = branch[at]
-        tail = _tail(boundary, branch[:at])
+        first_kept = boundary.control.first_kept_id if isinstance(boundary.control, SummaryControl) else None
+        start = next((i for i in range(at) if branch[i].id == first_kept), at)
+        tail = [message for entry in branch[start:at] for message in _messages(entry)]
         kept = _as_text(tail) if self.tail_as_text else tail
         later = [message for entry in branch[at + 1 :] for message in _messages(entry)]
-        messages = [_lines(boundary), *kept, *later]
+        lines = Message(boundary, boundary.role, None, boundary.tokens + tokens_of(PREFACE_UNITS))
+        messages = [lines, *kept, *later]
         return ActiveContext(self.name, tuple(messages), boundary, sending=SENDING_0_9)
 
 
@@ -186,18 +189,6 @@ def _as_sent(message: Message) -> Message:
 
 def _is_boundary(entry: Entry) -> bool:
     return isinstance(entry.control, SummaryControl) and entry.control.is_verbatim
-
-
-def _lines(boundary: Entry) -> Message:
-    return Message(boundary, boundary.role, None, boundary.tokens + tokens_of(PREFACE_UNITS))
-
-
-def _tail(boundary: Entry, before: Sequence[Entry]) -> list[Message]:
-    """The messages before a boundary that it keeps."""
-    control = boundary.control
-    first_kept = control.first_kept_id if isinstance(control, SummaryControl) else None
-    start = next((i for i, entry in enumerate(before) if entry.id == first_kept), len(before))
-    return [message for entry in before[start:] for message in _messages(entry)]
 
 
 def _messages(entry: Entry) -> Iterator[Message]:

@@ -500,7 +500,9 @@ class ClaudeCodeReader(Reader):
         at = _last_boundary(branch)
         selected = branch if at is None else self._select(branch, at)
         removed: frozenset[str] = frozenset()
-        if at is not None and _only_deletes(branch[at]):
+        control = branch[at].control if at is not None else None
+        # Without a summary: what a boundary keeps follows the boundary itself.
+        if at is not None and isinstance(control, BoundaryControl) and control.kept and control.anchor_id is None:
             left = {entry.id for entry in selected}
             before = _last_boundary(branch[:at])
             earlier = branch[:at] if before is None else self._select(branch[:at], before)
@@ -573,12 +575,6 @@ def _end_of_speech(entries: Sequence[Entry]) -> int:
 
 def _last_boundary(branch: Sequence[Entry]) -> int | None:
     return next((at for at in range(len(branch) - 1, -1, -1) if _is_boundary(branch[at])), None)
-
-
-def _only_deletes(boundary: Entry) -> bool:
-    """Whether a boundary has no summary: what it keeps follows the boundary itself."""
-    control = boundary.control
-    return isinstance(control, BoundaryControl) and bool(control.kept) and control.anchor_id is None
 
 
 def _returning(before: Sequence[Entry], after: Sequence[Entry]) -> Iterator[Entry]:

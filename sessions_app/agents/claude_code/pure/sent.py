@@ -628,17 +628,16 @@ class ClaudeCodeTurns:
         def rank(piece: SentPiece) -> int:
             if piece.role != Role.CUSTOM:
                 return int(piece.role not in (Role.TOOL_RESULT, Role.ASSISTANT))
-            is_joined = len(constituents[new[piece.entry_id]]) > 1
-            return 2 if is_joined and not is_older_model and self._is_of_system(piece, line) else 0
+            if is_older_model or len(constituents[new[piece.entry_id]]) < 2:
+                return 0
+            is_older = isinstance(self.reader, OlderClaudeCodeReader)
+            attachment = attachment_line(parse(line(piece.entry_id)), is_older=is_older)
+            return 2 if attachment.author is Author.SYSTEM else 0
 
         ranked = [(piece.entry_id, rank(piece)) for piece in before if piece.entry_id in old and piece.entry_id in new]
         was = sorted(ranked, key=lambda one: (old[one[0]], one[1]))
         will_be = sorted(ranked, key=lambda one: (new[one[0]], one[1]))
         return _overtaking([entry_id for entry_id, _ in was], [entry_id for entry_id, _ in will_be])
-
-    def _is_of_system(self, piece: SentPiece, line: Callable[[str], bytes]) -> bool:
-        is_older = isinstance(self.reader, OlderClaudeCodeReader)
-        return attachment_line(parse(line(piece.entry_id)), is_older=is_older).author is Author.SYSTEM
 
     def _is_older_model(self, pieces: Sequence[SentPiece], line: Callable[[str], bytes]) -> bool:
         """Whether attachments of the system are sent as the user's."""

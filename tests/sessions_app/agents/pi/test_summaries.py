@@ -111,7 +111,7 @@ def test_the_line_of_a_branch_summary_is_read_as_what_was_written(words, read, m
     entry = session_log([*chain(user("a"), user("b")), line]).entries[-1]
     assert (entry.id, entry.parent_id, entry.role) == ("s1", parent_id, Role.BRANCH_SUMMARY)
     assert (entry.empty, entry.timestamp) == (not words, "2026-11-23T10:00:00.123Z")
-    assert FORMAT.recorded_summary(line) == (words, files, from_hook, "e2", None, None)
+    assert FORMAT.recorded_summary(line) == (words, files, from_hook, "e2")
     assert FORMAT.recorded_summary(line).files == files
     assert ("fromHook" in json.loads(line)) is from_hook
 
@@ -125,7 +125,8 @@ def test_the_line_of_a_compaction_is_read_as_what_was_written(words, read, modif
     entry = session_log([*chain(user("a"), user("b")), line]).entries[-1]
     assert (entry.kind, entry.parent_id) == (EntryKind.SUMMARY, "e2")
     assert entry.control == SummaryControl("e1", is_verbatim=False)
-    assert FORMAT.recorded_summary(line) == (words, files, from_hook, None, "e1", tokens)
+    assert FORMAT.recorded_summary(line) == (words, files, from_hook, None)
+    assert json.loads(line)["tokensBefore"] == tokens
 
 
 @pytest.mark.parametrize(
