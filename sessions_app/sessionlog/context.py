@@ -226,8 +226,6 @@ ANY_WINDOW: Final = 2**53
 READ_CHARACTERS: Final = 4_000
 """The part of an error message that is read; some contain the whole request, after the reason."""
 FILLED_PERCENT: Final = 99
-REPORTING: Final = frozenset({"error", "stop", "length"})
-"""The reasons for stopping with which a message may report it."""
 
 _PASSES: Final = re.compile(
     r"rate.?limit|too many requests|throttl|quota|overloaded|service unavailable|please wait|try again in"

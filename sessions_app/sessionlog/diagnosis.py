@@ -308,8 +308,11 @@ class SentConversation(msgspec.Struct):
                 self.answered.clear()
             if is_reply:
                 yield from self._read_assistant(message, continues=continues)
-            else:
-                yield from self._read_user(message)
+                continue
+            is_empty = message.role in (Role.USER, Role.CUSTOM) and _is_empty(message)
+            if is_empty:
+                yield self._empty(message)
+            self.has_begun = self.has_begun or not (is_empty and self.sending.drops_empty_messages)
 
     def violations_at_end(self) -> Iterator[Violation]:
         """The violations if the next message is a prompt."""
@@ -318,13 +321,6 @@ class SentConversation(msgspec.Struct):
             entry_id = self.changed_thinking
             fault = f"Entry {entry_id} is the latest assistant message, and its thinking is not as recorded"
             yield Violation(ProviderRule.CHANGED_THINKING, entry_id, "", fault)
-
-    def _read_user(self, message: Message) -> Iterator[Violation]:
-        if message.role in (Role.USER, Role.CUSTOM) and _is_empty(message):
-            yield self._empty(message)
-            if self.sending.drops_empty_messages:
-                return
-        self.has_begun = True
 
     def _read_assistant(self, message: Message, *, continues: bool) -> Iterator[Violation]:
         entry = message.entry

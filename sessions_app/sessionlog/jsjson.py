@@ -73,14 +73,14 @@ def _parse_leniently(raw: bytes) -> Any:
     if raw.startswith(BOM_UTF8):
         raise ValueError("a byte order mark stands before it")
     try:
-        return json.loads(raw.decode("utf-8", "replace"), parse_int=_parse_integer, parse_constant=refuse_constant)
+        return json.loads(
+            raw.decode("utf-8", "replace"),
+            # Python refuses integers of thousands of digits; for the agent they are infinite long before that.
+            parse_int=lambda digits: int(digits) if len(digits) <= MAX_DIGITS else float(digits),
+            parse_constant=refuse_constant,
+        )
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
-
-
-def _parse_integer(digits: str) -> int | float:
-    # Python refuses integers of thousands of digits; for the agent they are infinite long before that.
-    return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 
 def refuse_constant(name: str) -> NoReturn:

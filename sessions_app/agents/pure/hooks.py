@@ -152,13 +152,15 @@ def without_entry(content: bytes, before: bytes | None, name: str) -> bytes:
     found = list(_own_entries(document, name))
     if found:
         return without_entry(document.without_item(*_removed(found[-1])), before, name)
-    kept = _kept_names(before, name)
+    # Members that were there before stay, although they may be empty.
+    kept = JsonDocument(before or b"", name).root.member(HOOKS)
+    kept_event = kept.member(EVENT) if kept is not None else None
     hooks = document.root.member(HOOKS)
     event = hooks.member(EVENT) if hooks is not None else None
-    if hooks is not None and event is not None and not event.items and EVENT not in kept:
+    if hooks is not None and event is not None and not event.items and kept_event is None:
         item = next(one for one in reversed(hooks.items) if one.name == EVENT)
         return without_entry(document.without_item(hooks, item), before, name)
-    if hooks is not None and not hooks.items and HOOKS not in kept:
+    if hooks is not None and not hooks.items and kept is None:
         item = next(one for one in reversed(document.root.items) if one.name == HOOKS)
         return document.without_item(document.root, item)
     return content
@@ -197,15 +199,6 @@ def _removed(found: _OwnEntry) -> tuple[Node, Item]:
     """The item to remove: the entry, or its whole group if it has no other one."""
     is_alone = len(found.entries.items) == 1
     return (found.groups, found.group) if is_alone else (found.entries, found.entry)
-
-
-def _kept_names(before: bytes | None, name: str) -> set[str]:
-    """The members that were there before, so that they stay although they may be empty."""
-    root = JsonDocument(before or b"", name).root
-    hooks = root.member(HOOKS)
-    if hooks is None:
-        return set()
-    return {HOOKS, EVENT} if hooks.member(EVENT) is not None else {HOOKS}
 
 
 def _of_kind(node: Node | None, kind: str, member: str, name: str) -> Node | None:

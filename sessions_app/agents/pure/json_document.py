@@ -114,7 +114,9 @@ class JsonDocument:
             text = self._rendered({name: value}, "", is_inline=False)
             return (self.text + text + self.newline).encode()
         outer = self._indent_of(container)
-        is_inline = self._is_inline(container)
+        # Whether the items of a container are on one line, or the items of the document if it has none.
+        shown = container if container.items else self.root
+        is_inline = bool(shown.items) and "\n" not in self.text[shown.start : shown.end]
         inner = outer + self.indent
         label = f"{json.dumps(name)}: " if name is not None else ""
         new = label + self._rendered(value, inner, is_inline=is_inline)
@@ -155,11 +157,6 @@ class JsonDocument:
         """A value as the text of another one, at whose place it is to be."""
         is_inline = "\n" not in self.text[at.start : at.end]
         return self._rendered(value, self._indent_of(at), is_inline=is_inline)
-
-    def _is_inline(self, container: Node) -> bool:
-        """Whether the items of a container are on one line, or the items of the document if it has none."""
-        shown = container if container.items else self.root
-        return bool(shown.items) and "\n" not in self.text[shown.start : shown.end]
 
     def _rendered(self, value: Any, outer: str, *, is_inline: bool) -> str:
         if is_inline:

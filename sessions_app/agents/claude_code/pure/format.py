@@ -22,7 +22,7 @@ from .sent import (
     reworded_entries,
     sent_messages,
 )
-from .writers import NAME, BoundaryWriter, ClaudeForkWriter, refusal, restore_lines_by
+from .writers import BoundaryWriter, ClaudeForkWriter, refused_writers, restore_lines_by
 
 _READER: Final = ClaudeCodeReader()
 _OLDER_READER: Final = OlderClaudeCodeReader()
@@ -33,6 +33,7 @@ class ClaudeCodeFormat(Format):
     label = "Claude Code"
     parser = ClaudeCodeParser
     recorded_requests = staticmethod(ledger_result)
+    refused_writers = staticmethod(refused_writers)
     reworded_entries = staticmethod(reworded_entries)
     sent_messages = staticmethod(sent_messages)
     generations: Sequence[Generation] = (
@@ -78,7 +79,3 @@ class ClaudeCodeFormat(Format):
         if not numbers:
             return None
         return RecordedVersion(numbers, f"{self.label} {'.'.join(map(str, numbers))} continued it last")
-
-    def refused_writers(self, state: ParserState) -> Mapping[str, str]:
-        found = refusal(state)
-        return {NAME: found} if found else {}

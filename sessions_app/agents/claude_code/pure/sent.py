@@ -171,7 +171,10 @@ def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
     if message.role == Role.TOOL_RESULT:
         return [_result(data, message)]
     blocks = _left(data["message"]["content"], message.blocks)
-    return [*map(_as_sent, blocks)] if message.role == Role.ASSISTANT else blocks
+    if message.role != Role.ASSISTANT:
+        return blocks
+    # Of a call only what the provider knows is sent.
+    return [{name: one[name] for name in CALL_FIELDS if name in one} if is_call(one) else one for one in blocks]
 
 
 def _begins(blocks: Sequence[ContentBlock], marks: tuple[str, ...]) -> bool:
@@ -209,13 +212,6 @@ def with_text(result: ContentBlock, text: str) -> ContentBlock:
     if last and is_text(last[-1]):
         last[-1] = {**last[-1], "text": f"{last[-1].get('text', '')}\n"}
     return {**result, "content": [*last, text_block(text)]}
-
-
-def _as_sent(block: Any) -> Any:
-    """A block of a reply; of a call only what the provider knows is sent."""
-    if fields.has_type(block, "tool_use"):
-        return {name: block[name] for name in CALL_FIELDS if name in block}
-    return block
 
 
 def _left(content: Any, blocks: tuple[Block, ...] | None) -> list[ContentBlock]:
@@ -708,8 +704,9 @@ def ledger_result(
     blobs = {fields.text(data, "hash") for _, data in ledger if data.get("type") == BLOB}
     counts = [0, 0, 0, 0]
     for request in requests[-compared:]:
-        before = [entry for entry in entries if entry.number < request.number]
-        rest = _not_reproduced(request, _messages(before, line))
+        tree = ClaudeCodeTree([entry for entry in entries if entry.number < request.number])
+        context = ClaudeCodeReader().rebuild(tree.branch(tree.leaf.id))
+        rest = _not_reproduced(request, sent_messages(context, line, closed=False))
         recorded = sum(one in blobs for one in rest)
         counts[0] += recorded == len(rest)
         counts[1] += len(request.hashes)
@@ -751,12 +748,6 @@ def recorded_requests(ledger: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterat
         hashes = (*kept, *fields.texts(data, "tail"))
         known[request_id] = hashes
         yield RecordedRequest(number, request_id, hashes, fields.mapping(data, "params").get(EFFORT))
-
-
-def _messages(entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-    tree = ClaudeCodeTree(entries)
-    context: ActiveContext = ClaudeCodeReader().rebuild(tree.branch(tree.leaf.id))
-    return sent_messages(context, line, closed=False)
 
 
 def message_hash(message: Mapping[str, Any]) -> str:

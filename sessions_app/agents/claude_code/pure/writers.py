@@ -172,20 +172,21 @@ class BoundaryWriter(ContextWriter):
         return Append((boundary_line(branch, kept, facts, deletion.stats),))
 
 
-def refusal(state: ParserState) -> str:
-    """Why no boundary must be appended to a session; empty if one may be. `state` is that of its parser at its end.
+def refused_writers(state: ParserState) -> Mapping[str, str]:
+    """Why no boundary must be appended to a session, if none may be. `state` is that of its parser at its end.
 
     The client that wrote the last line may be the one that continues the session, here or on another computer.
     """
     version = tuple(state.extra.get(CLIENT, ()))
     if version >= SINCE:
-        return ""
+        return {}
     since, last = ".".join(map(str, SINCE)), ".".join(map(str, version))
     known = f"was last continued with version {last}" if last else "does not show which version continued it last"
-    return (
+    reason = (
         f"The session {known} of Claude Code, and no version before {since} honours what the writer {NAME} appends. "
         "Continue the session once with the installed client first, or use the writer fork."
     )
+    return {NAME: reason}
 
 
 def restore_lines_by(reader: Reader) -> RestoreLines:

@@ -55,18 +55,16 @@ class ThreadFiles:
         self._lines: list[bytes] = []
         self._size = 0
         for line in split_lines(content):
-            self._add(line.raw + (b"\n" if line.complete else b""))
+            raw = line.raw + (b"\n" if line.complete else b"")
+            if any(mark in raw for mark in _MARKS):
+                self._read(raw)
+            self._lines.append(raw)
+            self._size += len(raw)
 
     def __iter__(self) -> Iterator[tuple[str, list[bytes]]]:
         """Each file's name, and its lines."""
         yield from self._bases
         yield self._name, self._lines
-
-    def _add(self, raw: bytes) -> None:
-        if any(mark in raw for mark in _MARKS):
-            self._read(raw)
-        self._lines.append(raw)
-        self._size += len(raw)
 
     def _read(self, raw: bytes) -> None:
         line = fields.object_in(raw) or {}  # the client skips other lines too

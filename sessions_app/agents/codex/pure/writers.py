@@ -270,7 +270,8 @@ class ThreadForkWriter(CopyingWriter):
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
         """Raises BadInput `archived_thread`, `newer_thread` and `no_header`, Conflict `open_in_agent`."""
-        end = _end(facts)
+        # The ordinal after the last one of a paginated thread; None for a legacy one.
+        end = _next_ordinal(facts) if facts.state.extra.get(IS_PAGINATED) else None
         self._require_forkable(facts, is_legacy=end is None)
         messages = self._reader.rebuild(branch).messages
         kept = _with_notes(messages, surviving_items(messages, blocks_by_entry(deletion.targets), facts), facts)
@@ -315,11 +316,6 @@ def _with_notes(messages: Sequence[Message], kept: Sequence[KeptItem], facts: Wr
 def _note_item(words: str) -> KeptItem:
     content = [{"type": "input_text", "text": note_text(words)}]
     return KeptItem("", json_bytes({"type": "message", "role": "user", "content": content}))
-
-
-def _end(facts: WriteFacts) -> int | None:
-    """The ordinal after the last one of a paginated thread; None for a legacy one."""
-    return _next_ordinal(facts) if facts.state.extra.get(IS_PAGINATED) else None
 
 
 def _header(branch: Sequence[Entry], facts: WriteFacts, end: int | None) -> bytes:

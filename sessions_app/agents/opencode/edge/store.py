@@ -367,11 +367,9 @@ class DocumentSource:
 
     def render(self, place: int) -> bytes:
         row = self._rows[place]
-        return render(row, row.data if row.data is not None else _read(self._document(row)))
-
-    def _document(self, row: Row) -> Path:
         above = Path(MESSAGE, self._session) if row.type == MESSAGE else Path(PART, row.message_id)
-        return self._storage / above / f"{row.id}{SUFFIX}"
+        document = self._storage / above / f"{row.id}{SUFFIX}"
+        return render(row, row.data if row.data is not None else _read(document))
 
 
 def changed_ns(path: Path, storage: Path) -> int:

@@ -242,7 +242,8 @@ class OpenCodeParser(LineParser):
         self.state.version = CURRENT_VERSION
         self.state.recognised = True
         if row.get("type") == REVERT:
-            return [self._revert(row, data, line)]
+            after = fields.text_or_none(row, "after")
+            return [Recorded(_entry(line, f"{REVERT}.{row.get('after') or ''}", after, REVERT), NO_TEXTS, data)]
         row_id = fields.identifier(row, "id")
         if not row_id:
             return self.report(DamageKind.NO_ID, line, "the row has no usable id")
@@ -356,10 +357,6 @@ class OpenCodeParser(LineParser):
         result = msgspec.structs.replace(result, offset=line.offset + start, length=length)
         content = result_content(part)
         return [call, Recorded(_with(result, content, message), content.texts, part)]
-
-    def _revert(self, row: Mapping[str, Any], data: dict[str, Any], line: Line) -> Recorded:
-        entry = _entry(line, f"{REVERT}.{row.get('after') or ''}", fields.text_or_none(row, "after"), REVERT)
-        return Recorded(entry, NO_TEXTS, data)
 
 
 def _data_in(raw: bytes, row: Row) -> tuple[int, int]:

@@ -63,7 +63,7 @@ class PiReader(Reader):
         # The latest edit of a target wins; edits that were not selected do not count.
         edits = {
             entry.control.target_id: _Edit(entry, entry.control)
-            for entry in selected
+            for entry in (selected if EntryKind.EDIT in self.honours else ())
             if isinstance(entry.control, EditControl) and entry.control.target_id is not None
         }
         messages = [message for entry in selected for message in _messages(entry, edits.get(entry.id))]
@@ -80,15 +80,11 @@ class PiReader(Reader):
         )
 
 
-class OlderPiReader(Reader):
+class OlderPiReader(PiReader):
     """pi before 0.87, which ignores `context_edit`."""
 
     name = "pi-0.86"
     honours = frozenset({EntryKind.SUMMARY})
-
-    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
-        messages = [message for entry in select(branch) for message in _messages(entry, None)]
-        return ActiveContext(self.name, tuple(messages), newest_of(branch, self.honours), sending=SENDING)
 
 
 def select(branch: Sequence[Entry]) -> list[Entry]:

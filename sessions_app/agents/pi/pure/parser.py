@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.context import READ_CHARACTERS, REPORTING, overflown_window
+from sessions_app.sessionlog.context import READ_CHARACTERS, overflown_window
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
     Block,
@@ -331,8 +331,6 @@ def _usage(message: Mapping[str, Any]) -> int | None:
 
 
 def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
-    if stop_reason not in REPORTING:
-        return None
     usage = fields.mapping(message, "usage")
     return overflown_window(
         stop_reason,
@@ -450,16 +448,12 @@ def header_of(data: dict[str, Any]) -> Header:
     """The header that an object records."""
     return Header(
         id=_shown(data.get("id")),
-        version=_version_of(data),
+        # For the agent it is a double, and here it must fit into a database column.
+        version=int(min(max(fields.number(data, "version") or 1, 1), MAX_VERSION)),
         cwd=_shown(data.get("cwd")),
         timestamp=_shown(data.get("timestamp")),
         parent_session=_shown(data.get("parentSession") or data.get("branchedFrom")),
     )
-
-
-def _version_of(data: dict[str, Any]) -> int:
-    """The version in a header; for the agent it is a double, and here it must fit into a database column."""
-    return int(min(max(fields.number(data, "version") or 1, 1), MAX_VERSION))
 
 
 def parse_line(raw: bytes) -> Any:
