@@ -77,10 +77,11 @@ def open_elsewhere(session: Path, configuration: Path) -> OpenElsewhere | None:
     possible: set[int] = set()
     for register in _registers(session.parent.parent, configuration):
         try:
-            for pid in _registered(register):
-                has_open = _has_open(register, pid, session.stem)
-                if has_open is not False:
-                    (clients if has_open else possible).add(pid)
+            for pid, recorded, runs in _clients(register):
+                if recorded == session.stem and runs:
+                    clients.add(pid)
+                elif (recorded is None and runs is not False) or (recorded == session.stem and runs is None):
+                    possible.add(pid)
         except FileNotFoundError:
             continue  # no client was ever started with this configuration
         except OSError:
@@ -100,17 +101,11 @@ def open_sessions(root: Path, configuration: Path) -> set[str]:
     """
     projects = (root, root.parent, root / PROJECTS)
     registers = {register for place in projects for register in _registers(place, configuration)}
-    return {session_id for register in registers for session_id in _running(register)}
-
-
-def _running(register: Path) -> Iterator[str]:
-    """The sessions that the clients in a register have open; none if it is not there, or cannot be seen."""
-    with suppress(OSError):
-        for pid in _registered(register):
-            client = read_json_file(register / f"{pid}.json", inside=register).values
-            recorded = fields.text_or_none(client, "sessionId")
-            if recorded is not None and _runs(pid, client):
-                yield recorded
+    found: set[str] = set()
+    for register in registers:
+        with suppress(OSError):  # it is not there, or cannot be seen
+            found |= {recorded for _, recorded, runs in _clients(register) if recorded is not None and runs}
+    return found
 
 
 def _processes(pids: set[int]) -> str:
@@ -127,25 +122,17 @@ def _registers(projects: Path, configuration: Path) -> Iterator[Path]:
         yield own / REGISTER
 
 
-def _registered(register: Path) -> Iterator[int]:
-    """The process ids that files, or links, are named after. Raises OSError."""
+def _clients(register: Path) -> Iterator[tuple[int, str | None, bool | None]]:
+    """The process ids that files, or links, are named after, with the session that a client has open, if its file shows
+    that, and whether it runs; None if that cannot be seen. Raises OSError."""
     with scan_directory(register) as entries:
         names = [entry.name for entry in entries]
     for name in names:
         stem, _, ending = name.partition(".")
         if ending == "json" and stem.isascii() and stem.isdigit() and 0 < int(stem) <= MAX_PID:
-            yield int(stem)
-
-
-def _has_open(register: Path, pid: int, session_id: str) -> bool | None:
-    """Whether a client has a session open; None if its file does not show it, or its process cannot be seen."""
-    found = read_json_file(register / f"{pid}.json", inside=register)
-    if not found.exists:
-        return False
-    runs, recorded = _runs(pid, found.values), fields.text_or_none(found.values, "sessionId")
-    if recorded is None:
-        return None if runs is not False else False
-    return runs if recorded == session_id else False
+            found = read_json_file(register / f"{int(stem)}.json", inside=register)
+            if found.exists:
+                yield int(stem), fields.text_or_none(found.values, "sessionId"), _runs(int(stem), found.values)
 
 
 def _runs(pid: int, recorded: Mapping[str, Any]) -> bool | None:

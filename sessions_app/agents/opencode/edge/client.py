@@ -145,19 +145,13 @@ class SessionRows:
         match row.get("type"):
             case "message":
                 self._messages.append((str(row.get("id")), recorded))
-                self.model = _model(data) or self.model
+                # A user's message names the model in an object, an assistant's in separate fields.
+                named = data["model"] if isinstance(data.get("model"), dict) else data
+                self.model = fields.model(named.get("providerID"), named.get("modelID")) or self.model
             case "part":
                 self._parts.append((str(row.get("id")), str(row.get("message")), recorded))
             case "revert":
                 self._revert = recorded
-
-
-def _model(message: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The model of a message: a user's names it in an object, an assistant's in separate fields."""
-    named = message.get("model")
-    model = named if isinstance(named, dict) else message
-    found = model.get("providerID"), model.get("modelID")
-    return (str(found[0]), str(found[1])) if all(isinstance(one, str) for one in found) else None
 
 
 SOURCE: Final = Path(__file__).with_name("redline.js")

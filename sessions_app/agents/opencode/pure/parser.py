@@ -65,27 +65,22 @@ class Content(NamedTuple):
     sent: bool = True
 
 
-def user_content(part: Mapping[str, Any]) -> Content | None:
-    """The content of a part of a user's message; None if the client never sends such a part."""
-    recorded_type = part.get("type")
+def content_of(part: Mapping[str, Any], role: str, *, is_summary: bool) -> Content | None:
+    """The content of a part that is not a tool's, in a message of this role; None if the client never sends it."""
+    recorded_type, text = part.get("type"), fields.text(part, "text")
+    if role == "assistant":
+        if recorded_type == "text":
+            return _text(Role.COMPACTION_SUMMARY if is_summary else Role.ASSISTANT, text)
+        return _reasoning(part) if recorded_type == "reasoning" else None
+    if role != "user":
+        return None
     if recorded_type == "text":
-        text = fields.text(part, "text")
-        role = Role.CUSTOM if part.get("synthetic") is True else Role.USER
-        return _text(role, text, sent=bool(text) and not part.get("ignored"))
+        author = Role.CUSTOM if part.get("synthetic") is True else Role.USER
+        return _text(author, text, sent=bool(text) and not part.get("ignored"))
     if recorded_type == "file":
         return _file(part)
     if recorded_type in ("compaction", "subtask"):
         return _text(Role.CUSTOM, COMPACTION if recorded_type == "compaction" else SUBTASK)
-    return None
-
-
-def assistant_content(part: Mapping[str, Any], *, is_summary: bool) -> Content | None:
-    """The content of a part of an assistant's message, of a tool's only the call; None if there is none."""
-    recorded_type = part.get("type")
-    if recorded_type == "text":
-        return _text(Role.COMPACTION_SUMMARY if is_summary else Role.ASSISTANT, fields.text(part, "text"))
-    if recorded_type == "reasoning":
-        return _reasoning(part)
     return None
 
 
@@ -398,13 +393,6 @@ def message_of(message_id: str, data: Mapping[str, Any]) -> SpokenMessage:
         _usage(data),
         role == "assistant" and data.get("summary") is True,
     )
-
-
-def content_of(part: Mapping[str, Any], role: str, *, is_summary: bool) -> Content | None:
-    """The content of a part, if it is not a tool's."""
-    if role == "user":
-        return user_content(part)
-    return assistant_content(part, is_summary=is_summary) if role == "assistant" else None
 
 
 def row_id_of(entry_id: str) -> str:
