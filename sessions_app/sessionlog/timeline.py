@@ -90,12 +90,11 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
     points: list[TimelinePoint] = []
     sizes: list[int] = []
     size = 0
-    for start, end in _steps(branch):
-        if _may_change(branch[start], reader):
-            point = _change(branch, start, end, reader).point
-            points += [point] if _has_effect(point) else []
+    for start, end, change in _steps(branch, reader):
+        if change is not None:
+            points += [change.point] if _has_effect(change.point) else []
             sizes += [size] * (end - start - 1)
-            size = point.tokens_after
+            size = change.point.tokens_after
             sizes.append(size)
             continue
         for grown in branch[start:end]:
@@ -106,11 +105,8 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
 
 def changes_of(branch: Sequence[Entry], reader: ContextReader) -> Iterator[ContextChange]:
     """The changes of a branch, given root first, that have an effect, in order. Rebuilds the context twice for each."""
-    for start, end in _steps(branch):
-        if _may_change(branch[start], reader):
-            change = _change(branch, start, end, reader)
-            if _has_effect(change.point):
-                yield change
+    changes = (change for _, _, change in _steps(branch, reader) if change is not None)
+    return (change for change in changes if _has_effect(change.point))
 
 
 def change_at(branch: Sequence[Entry], entry_id: str, reader: ContextReader) -> ContextChange | None:
@@ -118,12 +114,8 @@ def change_at(branch: Sequence[Entry], entry_id: str, reader: ContextReader) -> 
     place = next((place for place, entry in enumerate(branch) if entry.id == entry_id), None)
     if place is None:
         return None
-    start, end = next(_steps(branch, _step_start(branch, place)))
-    return _change(branch, start, end, reader) if _may_change(branch[start], reader) else None
-
-
-def _may_change(entry: Entry, reader: ContextReader) -> bool:
-    return entry.kind is EntryKind.UNDO or (entry.rebuilds and not reader.ignores(entry))
+    _, _, change = next(_steps(branch, reader, _step_start(branch, place)))
+    return change
 
 
 def _step_start(branch: Sequence[Entry], place: int) -> int:
@@ -137,24 +129,23 @@ def _step_start(branch: Sequence[Entry], place: int) -> int:
     return place
 
 
-def _steps(branch: Sequence[Entry], start: int = 0) -> Iterator[tuple[int, int]]:
-    """The positions of the branch, one by one, with everything that one write recorded as one step."""
+def _steps(
+    branch: Sequence[Entry], reader: ContextReader, start: int = 0
+) -> Iterator[tuple[int, int, ContextChange | None]]:
+    """The positions of the branch, one by one, with everything that one write recorded as one step; and its change of
+    the context, if it may be one."""
     while start < len(branch):
+        entry = branch[start]
         end = start + 1
         while end < len(branch) and _are_one_write(branch[end - 1], branch[end]):
             end += 1
-        if branch[start].kind is EntryKind.BOUNDARY:
-            end = _after_summary(branch, end)
-        yield start, end
+        if entry.kind is EntryKind.BOUNDARY:
+            # Its summary may follow, perhaps after entries that no model sees.
+            following = next((place for place in range(end, len(branch)) if branch[place].is_message), start)
+            end = following + 1 if branch[following].role == Role.COMPACTION_SUMMARY else end
+        may_change = entry.kind is EntryKind.UNDO or (entry.rebuilds and not reader.ignores(entry))
+        yield start, end, _change(branch, start, end, reader) if may_change else None
         start = end
-
-
-def _after_summary(branch: Sequence[Entry], end: int) -> int:
-    """The end of a compaction whose summary follows, perhaps after entries that no model sees."""
-    following = next((place for place in range(end, len(branch)) if branch[place].is_message), None)
-    if following is None or branch[following].role != Role.COMPACTION_SUMMARY:
-        return end
-    return following + 1
 
 
 def _are_one_write(entry: Entry, later: Entry) -> bool:

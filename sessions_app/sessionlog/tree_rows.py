@@ -22,6 +22,7 @@ from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from .entries import BoundaryControl, Entry, Role
@@ -386,13 +387,8 @@ class BranchComparison:
 def compare_branches(rows: TreeRows, one: str, other: str) -> BranchComparison:
     """The branches that end with two entries. Raises BadInput `unknown_entry`."""
     paths = rows.path(one), rows.path(other)
-    shared = 0
-    for here, there in zip(*paths, strict=False):
-        if here != there:
-            break
-        shared += 1
-    common = paths[0][:shared]
-    entries = rows.tree.entries
+    common = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(*paths, strict=False))]
+    entries, shared = rows.tree.entries, len(common)
     sides = [list(stretches_of(entries, path[shared:])) if len(path) > shared else [] for path in paths]
     turns = sum(entries[position].role == Role.USER for position in common)
     return BranchComparison(common, (sides[0], sides[1]), turns)

@@ -26,7 +26,6 @@ from sessions_app.sessionlog.diagnosis import (
     FINDINGS_KEPT,
     AgentConsequence,
     Examination,
-    Finding,
     Severity,
     damage_finding,
 )
@@ -688,7 +687,12 @@ class Format(ABC):
         tree = self.tree(log.entries)
         obstacles = list(self.obstacles(log.state))
         found = [*log.damage, *tree.damage][:FINDINGS_KEPT]
-        findings = [self._finding(damage) for damage in [*found, *obstacles]]
+        findings = []
+        for damage in [*found, *obstacles]:
+            consequences = (
+                AgentConsequence(one.label, *self.consequence(damage.kind, one)) for one in self.generations
+            )
+            findings.append(damage_finding(damage, tuple(consequences), is_repairable=False))
         return Examination(findings, log.damaged + tree.damaged - len(found), tree)
 
     def obstacles(self, state: ParserState) -> Iterator[Damage]:
@@ -703,13 +707,6 @@ class Format(ABC):
         if kind is DamageKind.MORE_ON_LINE:
             return Severity.LOSS, "reads its first value only"
         return Severity.LOSS, _UNTIED if kind in _OF_TREE else _SKIPPED
-
-    def _finding(self, damage: Damage) -> Finding:
-        consequences = (
-            AgentConsequence(generation.label, *self.consequence(damage.kind, generation))
-            for generation in self.generations
-        )
-        return damage_finding(damage, tuple(consequences), is_repairable=False)
 
     def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
         """The pieces of a repaired copy, which is free of every repairable finding, and of what it does not have.

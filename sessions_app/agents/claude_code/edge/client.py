@@ -12,7 +12,6 @@ The client calls the hook before it compacts:
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ from sessions_app.agents.bridges import HookBridge
 from sessions_app.agents.claude_code.pure.parser import KEY
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
 from sessions_app.agents.edge.dry_resume import (
+    ClientExit,
     ClientProgram,
     ClientUnusable,
     Scratch,
@@ -31,6 +31,7 @@ from sessions_app.agents.edge.dry_resume import (
     run_client,
 )
 from sessions_app.agents.edge.model_server import ModelServer
+from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hooks import HookReply, HookRequest, HookStep, hook_fields, hook_request
 from sessions_app.agents.pure.json_document import JsonDocument
 
@@ -118,9 +119,9 @@ BLOCKED: Final = 2
 
 class ClaudeCodeHook:
     def review_request(self, sent: bytes) -> HookRequest:
-        fields = hook_fields(sent)
-        instructions = {"instructions": fields.get("custom_instructions")}
-        return hook_request(fields.get("transcript_path"), fields.get("trigger"), instructions)
+        asked = hook_fields(sent)
+        instructions = {"instructions": asked.get("custom_instructions")}
+        return hook_request(asked.get("transcript_path"), asked.get("trigger"), instructions)
 
     def reply(self, step: HookStep, message: str) -> HookReply:
         """The client knows no other way to stop than not to compact."""
@@ -165,18 +166,14 @@ class SettingsBridge(HookBridge):
             path.write_bytes(self.content(None, path, connection, redline))
             environment = {**client.environment(scratch), TEST_VARIABLE: "1"}
             begun = run_client(client.command("Hello"), cwd=scratch.project, environment=environment)
-            try:
-                session_id = json.loads(begun.output)["session_id"]
-            except (ValueError, TypeError, KeyError) as fault:
-                raise ClientUnusable(f"it did not begin a session: {begun.last_words}") from fault
-            command = [program, "-p", "--output-format", "json", "--resume", str(session_id), "--", "/compact"]
+            session_id = _printed(begun, "session_id")
+            if not session_id:
+                raise ClientUnusable(f"it did not begin a session: {begun.last_words}")
+            command = [program, "-p", "--output-format", "json", "--resume", session_id, "--", "/compact"]
             ended = run_client(command, cwd=scratch.project, environment=environment)
-            return _result(ended.output) or ended.last_words
+            return _printed(ended, "result") or ended.last_words
 
 
-def _result(output: str) -> str:
-    """The client's printed answer; empty if it printed none."""
-    try:
-        return str(json.loads(output)["result"])
-    except (ValueError, TypeError, KeyError):
-        return ""
+def _printed(ended: ClientExit, name: str) -> str:
+    """A text of the document that the client printed; empty if it printed none."""
+    return fields.text(fields.object_in(ended.output.encode()) or {}, name)

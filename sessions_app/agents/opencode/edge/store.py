@@ -26,11 +26,10 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from sessions_app.agents.base import OpenElsewhere, Store, named_directory
 from sessions_app.agents.opencode.pure.lines import (
@@ -112,16 +111,12 @@ REMARKS: Final = {
 """The remark in a list of sessions; and the meaning for a session, and for whoever wants to change it."""
 
 
-@dataclass(frozen=True, slots=True)
 class Takeover:
     """The tables and rows of OpenCode 2 in a database, as a transaction sees them."""
 
-    connection: sqlite3.Connection
-    tables: frozenset[object]
-
-    @classmethod
-    def of(cls, connection: sqlite3.Connection) -> Self:
-        return cls(connection, frozenset(name for (name,) in connection.execute(_TABLES)))
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.tables = frozenset(name for (name,) in connection.execute(_TABLES))
 
     @property
     def has_older(self) -> bool:
@@ -223,7 +218,7 @@ class DatabaseSource:
         self._connection = connection
         self.identity = (state.device, state.inode)
         self._rows = rows_of(connection, path)
-        owner = Takeover.of(connection).owner(path.name)
+        owner = Takeover(connection).owner(path.name)
         self.changed_ns = next(_listed(connection, lambda _: owner, "WHERE id = ?", path.name)).changed_ns
         self.lines: Sequence[RenderedLine] = [RenderedLine(size_of(row), identity_of(row)) for row in self._rows]
 
@@ -241,7 +236,7 @@ def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
 
     Raises BadInput `no_such_file` if there is no such session, and `newer_form` if only OpenCode 2 has something of it.
     """
-    takeover = Takeover.of(connection)
+    takeover = Takeover(connection)
     session = read_row(connection, SESSION, path.name) if takeover.has_older else None
     spoken = _rows_of_messages(connection, path.name) if session is not None else []
     if not spoken and takeover.owner(path.name) is Owner.SECOND:
@@ -286,7 +281,7 @@ def session_state(path: Path) -> FileState | None:
     if file_state(path.parent) is None:
         return None
     with opened_database(path.parent, NOTHING_READ) as connection:
-        if not Takeover.of(connection).has_older or read_row(connection, SESSION, path.name) is None:
+        if not Takeover(connection).has_older or read_row(connection, SESSION, path.name) is None:
             return None
         source = DatabaseSource(connection, path, state_of(path.parent, NOTHING_READ))
     return FileState(*source.identity, sum(line.size for line in source.lines), source.changed_ns)
@@ -297,7 +292,7 @@ def session_owner(path: Path) -> Owner:
     if file_state(path.parent) is None:
         return Owner.FIRST
     with opened_database(path.parent, NOTHING_READ) as connection:
-        return Takeover.of(connection).owner(path.name)
+        return Takeover(connection).owner(path.name)
 
 
 def list_database(database: Path) -> tuple[list[ListedSession], int, int]:
@@ -305,7 +300,7 @@ def list_database(database: Path) -> tuple[list[ListedSession], int, int]:
     OpenCode 2; and how many of these are among the former. One that has no messages but those of OpenCode 2 is only
     counted."""
     with opened_database(database, "Its sessions were not listed.") as connection:
-        takeover = Takeover.of(connection)
+        takeover = Takeover(connection)
         newer = takeover.session_ids()
         if not takeover.has_older:
             return [], len(newer), 0

@@ -5,9 +5,9 @@
 | 1   | the system message is the client's own, and in front; rows are read every time | not part of a session        |
 | 2   | reverted messages are deleted with the next prompt                            | `parser`: another branch     |
 | 3   | the newest compaction: its question, its summary, the tail, what followed      | `select`                     |
-| 4   | of users: texts, files, the question of a compaction, subtasks                | `content_of`               |
+| 4   | of users: texts, files, the question of a compaction, subtasks                | `content_of`                 |
 | 5   | a failed reply is left out; an aborted one only if it is nothing but thinking  | `parser`, `_is_left_out`     |
-| 6   | of assistants: texts, reasoning, tools; `ignored` does not count               | `content_of`          |
+| 6   | of assistants: texts, reasoning, tools; `ignored` does not count               | `content_of`                 |
 | 7   | a cleared result is a placeholder; an error, its text; an open call, a note    | `output_of`                  |
 | 8   | the reasoning of another model is a text                                      | `_reply`                     |
 | 9   | a message without parts is skipped; media of tools follow as a user's message  | `_reply`                     |
