@@ -383,39 +383,6 @@ class ClientProgram(ABC):
         """The messages of a request; None if it is not one of the conversation's."""
 
 
-class DryResume(NamedTuple):
-    """The result of continuing a copy of a session with a client."""
-
-    sent: Messages | None
-    """The messages of the request with PROBE; None if there was none."""
-    added: Messages
-    """Those of the control."""
-    requests: int
-    """The number of requests of the conversation, up to the one with PROBE."""
-    exit: ClientExit
-
-
-def dry_resume(client: ClientProgram, name: str, content: Iterable[bytes]) -> DryResume:
-    """Continue a copy of a session, given its file's name and its bytes. Raises ClientUnusable."""
-    # What the program left running may still write.
-    with (
-        tempfile.TemporaryDirectory(prefix="redline-client-", ignore_cleanup_errors=True) as directory,
-        ModelServer() as server,
-    ):
-        scratch = new_scratch(Path(directory), server.url)
-        session_id = client.place(name, content, scratch)
-        added, _ = _conversation(client, server.requests)
-        if added is None:
-            control = _run(client, client.command(PROBE), scratch)
-            added, _ = _conversation(client, server.requests)
-            if added is None:
-                raise ClientUnusable(f"it does not run without the user's settings: {control.last_words}")
-        del server.requests[:]
-        ended = _run(client, client.command(PROBE, session_id), scratch)
-        sent, requests = _conversation(client, server.requests)
-        return DryResume(sent, added, requests, ended)
-
-
 @dataclass(frozen=True, slots=True)
 class AgentClient:
     """An installed client of an agent, which can continue a copy of a session against a model on loopback."""
@@ -430,19 +397,40 @@ class AgentClient:
     def resume(self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]) -> PackageResult:
         """Whether the client sends these messages when it continues a copy of a session."""
         try:
-            outcome, detail = self._outcome(dry_resume(self.client, name, content), messages)
+            outcome, detail = self._outcome(name, content, messages)
         except ClientUnusable as fault:
             outcome, detail = PackageOutcome.FAILED, f"{self.name} {self.version} could not be used: {fault}"
         return PackageResult(self.name, self.version, outcome, detail)
 
-    def _outcome(self, run: DryResume, messages: Iterable[Mapping[str, Any]]) -> tuple[PackageOutcome, str]:
-        if run.sent is None and run.requests:
+    def _outcome(
+        self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]
+    ) -> tuple[PackageOutcome, str]:
+        """The comparison with the request with PROBE; `requests` counts those of the conversation up to it. Raises
+        ClientUnusable."""
+        client = self.client
+        # What the program left running may still write.
+        with (
+            tempfile.TemporaryDirectory(prefix="redline-client-", ignore_cleanup_errors=True) as directory,
+            ModelServer() as server,
+        ):
+            scratch = new_scratch(Path(directory), server.url)
+            session_id = client.place(name, content, scratch)
+            added, _ = _conversation(client, server.requests)
+            if added is None:
+                control = _run(client, client.command(PROBE), scratch)
+                added, _ = _conversation(client, server.requests)
+                if added is None:
+                    raise ClientUnusable(f"it does not run without the user's settings: {control.last_words}")
+            del server.requests[:]
+            ended = _run(client, client.command(PROBE, session_id), scratch)
+            sent, requests = _conversation(client, server.requests)
+        if sent is None and requests:
             return PackageOutcome.DIFFERENT, "it compacts the session, and does not continue it"
-        if run.sent is None:
-            return PackageOutcome.REFUSED, run.exit.last_words
-        if run.requests > 1:
+        if sent is None:
+            return PackageOutcome.REFUSED, ended.last_words
+        if requests > 1:
             return PackageOutcome.DIFFERENT, "it compacts the session before it continues it"
-        found = difference(run.sent, run.added, messages, self.client.openings)
+        found = difference(sent, added, messages, client.openings)
         return (PackageOutcome.DIFFERENT if found else PackageOutcome.EQUAL), found
 
 

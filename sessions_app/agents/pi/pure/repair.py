@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -147,12 +147,7 @@ def repair(read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[R
     `read` reads the same lines each time. `new_header` is for a session that does not begin with one; a header that
     comes too late gives the new one its fields.
     """
-    survey = _Survey(new_header)
-    for line in read():
-        for one in fragments(line.raw, is_first=line.offset == 0):
-            if one.data is not None:
-                survey.read(one.data, line.raw[one.start : one.end], line.number, line.offset + one.start)
-    plan = survey.plan()
+    plan = RepairPlan(read(), new_header)
     if plan.new_header is not None:
         yield RepairPiece(Fate.INSERTED, 1, 0, header_line(plan.new_header), "a header is needed here")
     for line in read():
@@ -233,62 +228,57 @@ class _EntryRecord:
         return isinstance(self.id, str) and self.id != "" and well_formed(self.id) == self.id
 
 
-@dataclass(slots=True)
 class RepairPlan:
-    """The changes of a repair; everything else stays. Records are named by their offsets."""
+    """The changes of a repair, found from the records of a file in order; everything else stays. Records are named by
+    their offsets."""
 
-    new_header: Header | None = None
-    """The header to insert, if the session does not begin with one."""
-    lost: dict[int, str] = field(default_factory=dict)
-    """The records that do not stay, with the reason."""
-    edits: dict[int, list[RecordEdit]] = field(default_factory=dict)
-
-    def edit(self, offset: int, name: str, value: bytes, reason: str) -> None:
-        self.edits.setdefault(offset, []).append(RecordEdit(name, value, reason))
-
-
-class _Survey:
-    """The records of a file, in order."""
-
-    def __init__(self, new_header: Header) -> None:
-        self._plan = RepairPlan()
-        self._new_header = new_header
+    def __init__(self, lines: Iterable[Line], new_header: Header) -> None:
+        """`new_header` is for a session without a header."""
+        self.new_header: Header | None = None
+        """The header to insert, if the session does not begin with one."""
+        self.lost: dict[int, str] = {}
+        """The records that do not stay, with the reason."""
+        self.edits: dict[int, list[RecordEdit]] = {}
+        self._spare_header = new_header
         self._header: Header | None = None
-        self._has_first_header = False
         self._version = 0
         self._records: list[_EntryRecord] = []
         self._digests: set[bytes] = set()
-
-    def read(self, data: dict[str, Any], raw: bytes, number: int, offset: int) -> None:
-        if data.get("type") == HEADER_TYPE:
-            self._read_header(data, offset)
-        else:
-            self._read_entry(data, raw, number, offset)
-
-    def plan(self) -> RepairPlan:
-        if not self._has_first_header:
-            late = self._header or self._new_header
-            version = self._version or CURRENT_VERSION
-            self._plan.new_header = msgspec.structs.replace(late, version=version)
+        has_first_header = False
+        for line in lines:
+            for one in fragments(line.raw, is_first=line.offset == 0):
+                offset = line.offset + one.start
+                if one.data is None:
+                    continue
+                if one.data.get("type") == HEADER_TYPE:
+                    has_first_header = self._read_header(one.data, offset) or has_first_header
+                else:
+                    self._read_entry(one.data, line.raw[one.start : one.end], line.number, offset)
+        if not has_first_header:
+            late = self._header or new_header
+            self.new_header = msgspec.structs.replace(late, version=self._version or CURRENT_VERSION)
         if self._version != 1:
             self._plan_tree()
-        return self._plan
 
-    def _read_header(self, data: dict[str, Any], offset: int) -> None:
+    def _edit(self, offset: int, name: str, value: bytes, reason: str) -> None:
+        self.edits.setdefault(offset, []).append(RecordEdit(name, value, reason))
+
+    def _read_header(self, data: dict[str, Any], offset: int) -> bool:
+        """Read a header; whether the session begins with it."""
         if self._header is not None:
-            self._plan.lost[offset] = "a second header"
-            return
+            self.lost[offset] = "a second header"
+            return False
         self._header = header_of(data)
         has_id = isinstance(data.get("id"), str)
         if not has_id:
-            self._header = msgspec.structs.replace(self._header, id=self._new_header.id)
+            self._header = msgspec.structs.replace(self._header, id=self._spare_header.id)
         if self._records:
-            self._plan.lost[offset] = "a header after the first entry; the new one has its fields"
-            return
-        self._has_first_header = True
+            self.lost[offset] = "a header after the first entry; the new one has its fields"
+            return False
         self._version = self._header.version
         if not has_id:
-            self._plan.edit(offset, "id", json_bytes(self._header.id), "the header had no usable id")
+            self._edit(offset, "id", json_bytes(self._header.id), "the header had no usable id")
+        return True
 
     def _read_entry(self, data: dict[str, Any], raw: bytes, number: int, offset: int) -> None:
         is_known = fields.text(data, "type") in KNOWN_TYPES
@@ -307,12 +297,12 @@ class _Survey:
                 reason = reason or "repeats an earlier entry"
             self._digests.add(digest)
             if reason:
-                self._plan.lost[offset] = reason
+                self.lost[offset] = reason
                 return
         if lacks_message(data):
-            self._plan.edit(offset, "type", INERT, "a message entry without a message")
+            self._edit(offset, "type", INERT, "a message entry without a message")
         elif lacks_replacement(data):
-            self._plan.edit(offset, "type", INERT, "an edit without a usable replacement")
+            self._edit(offset, "type", INERT, "an edit without a usable replacement")
         self._records.append(record)
 
     def _plan_tree(self) -> None:
@@ -324,13 +314,13 @@ class _Survey:
             if entry_id != record.id:
                 had_one = "the id was that of an earlier entry"
                 reason = had_one if record.has_usable_id else "it had no usable id"
-                self._plan.edit(record.offset, "id", json_bytes(entry_id), reason)
+                self._edit(record.offset, "id", json_bytes(entry_id), reason)
             parent_id = ids[parent] if parent != NO_PARENT else None
             if parent_id != record.parent or record.is_detached:
                 reason = "its parent has another id now" if recorded[position] == parent else "it was its own ancestor"
                 if recorded[position] is None:
                     reason = "its parent was missing"
-                self._plan.edit(record.offset, "parentId", json_bytes(parent_id), reason)
+                self._edit(record.offset, "parentId", json_bytes(parent_id), reason)
 
     def _unique_ids(self) -> list[str]:
         """The final id of each record: the recorded one, if it can be used and no earlier record has it."""
