@@ -116,15 +116,6 @@ STATUS: Final = "Redline waits for your review"
 _OWN: Final = re.compile(r"redline(?:\.exe)?['\"]?\s+ask\s")
 
 
-class _OwnEntry(NamedTuple):
-    """Redline's entry: the groups of the event, its group, the entries of this group, and itself."""
-
-    groups: Node
-    group: Item
-    entries: Node
-    entry: Item
-
-
 def with_entry(content: bytes, command: str, name: str) -> bytes:
     """The document with Redline's entry, which calls this command; an entry that is there is brought up to date.
 
@@ -136,8 +127,8 @@ def with_entry(content: bytes, command: str, name: str) -> bytes:
     if not found:
         return _added(document, value, name)
     if len(found) > 1:
-        return with_entry(document.without_item(*_removed(found[-1])), command, name)
-    node = found[0].entry.node
+        return with_entry(document.without_item(*found[-1][1:]), command, name)
+    node = found[0][0].node
     if _plain(node) == value:
         return content
     return document.replaced(TextEdit(node.start, node.end, document.rendered(value, node)))
@@ -151,7 +142,7 @@ def without_entry(content: bytes, before: bytes | None, name: str) -> bytes:
     document = JsonDocument(content, name)
     found = list(_own_entries(document, name))
     if found:
-        return without_entry(document.without_item(*_removed(found[-1])), before, name)
+        return without_entry(document.without_item(*found[-1][1:]), before, name)
     # Members that were there before stay, although they may be empty.
     kept = JsonDocument(before or b"", name).root.member(HOOKS)
     kept_event = kept.member(EVENT) if kept is not None else None
@@ -169,7 +160,7 @@ def without_entry(content: bytes, before: bytes | None, name: str) -> bytes:
 def entry_command(content: bytes, name: str) -> str | None:
     """The command of Redline's entry; None if there is none. Raises BadInput `not_json`, `other_shape`."""
     found = next(_own_entries(JsonDocument(content, name), name), None)
-    return str(_plain(found.entry.node)["command"]) if found is not None else None
+    return str(_plain(found[0].node)["command"]) if found is not None else None
 
 
 def _added(document: JsonDocument, value: dict[str, Any], name: str) -> bytes:
@@ -183,7 +174,9 @@ def _added(document: JsonDocument, value: dict[str, Any], name: str) -> bytes:
     return document.with_item(groups, group)
 
 
-def _own_entries(document: JsonDocument, name: str) -> Iterator[_OwnEntry]:
+def _own_entries(document: JsonDocument, name: str) -> Iterator[tuple[Item, Node, Item]]:
+    """Redline's entries; each with the item to remove and its container: the entry, or its whole group if it has no
+    other one."""
     hooks = _of_kind(document.root.member(HOOKS), "object", HOOKS, name)
     groups = _of_kind(hooks.member(EVENT), "array", EVENT, name) if hooks is not None else None
     for group in groups.items if groups is not None else ():
@@ -192,13 +185,8 @@ def _own_entries(document: JsonDocument, name: str) -> Iterator[_OwnEntry]:
             command = entry.node.member("command")
             if command is not None and isinstance(command.value, str) and _OWN.search(command.value):
                 assert groups is not None and entries is not None  # noqa: S101, PT018  # narrows the types
-                yield _OwnEntry(groups, group, entries, entry)
-
-
-def _removed(found: _OwnEntry) -> tuple[Node, Item]:
-    """The item to remove: the entry, or its whole group if it has no other one."""
-    is_alone = len(found.entries.items) == 1
-    return (found.groups, found.group) if is_alone else (found.entries, found.entry)
+                is_alone = len(entries.items) == 1
+                yield (entry, groups, group) if is_alone else (entry, entries, entry)
 
 
 def _of_kind(node: Node | None, kind: str, member: str, name: str) -> Node | None:
