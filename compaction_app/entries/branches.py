@@ -13,10 +13,10 @@ All branches of one state of a file share its entries. A branch has three VIEWS:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from compaction_app.core.summary_loss import summaries_on
 from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
@@ -312,6 +312,32 @@ def _fork(tree: SessionTree, start: int) -> Fork:
         last = max(last, position)
         pending.extend(tree.children.get(position, ()))
     return Fork(tree.entries[last].id, count, messages)
+
+
+def map_place(
+    drawn: TokenMap,
+    before: Sequence[int],
+    number: int,
+    total: int,
+    turn: int,
+    beginning: Callable[[int, int], int],
+) -> dict[str, Any]:
+    """The place of an entry on a token map, by its number from 1, for a page and its script.
+
+    `before` are the amounts drawn before each entry, `turn` is the entry's, and `beginning` gives the number of the
+    entry that begins a turn, or a default. The numbers that begin this turn (or the previous one) and the next one are
+    the targets of the page keys.
+    """
+    top, height = drawn.frame(before[number - 1], before[number] - before[number - 1])
+    begun = beginning(turn, 1)
+    return {
+        "number": number,
+        "total": total,
+        "top": top,
+        "height": height,
+        "previous_turn": begun if begun < number else beginning(turn - 1, 1),
+        "next_turn": beginning(turn + 1, total),
+    }
 
 
 def find_leaf(session: Session, entry_id: str) -> str:

@@ -48,7 +48,7 @@ from sessions_app.sessionlog.tree_rows import (
     compare_branches,
     folded,
 )
-from sessions_app.web.pages import status_of, wants_fragment
+from sessions_app.web.pages import number_in, status_of, wants_fragment
 
 
 def measure_of(session: Session) -> ContextSize:
@@ -491,8 +491,7 @@ def comparison(request: HttpRequest, root: int, path: str) -> HttpResponse:
         "exchanged": _address(found, "compare_branches", a=b, b=a)[:-1],
     }
     try:
-        place = int(start) if start.isascii() and start.isdigit() and len(start) < 10 else 0
-        view = view_comparison(found, a, b, place)
+        view = view_comparison(found, a, b, number_in(start) or 0)
     except RedlineError as fault:
         return _not_shown(request, COMPARISON, context, fault)
     return render(request, COMPARISON, {**context, "view": view})

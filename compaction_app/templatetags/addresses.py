@@ -8,7 +8,6 @@ from django import template
 from django.urls import reverse
 
 from compaction_app.entries import links
-from compaction_app.entries.view import EntryPicture
 from sessions_app.models import Session
 
 register = template.Library()
@@ -43,11 +42,3 @@ def place_address(session: Session, entry_id: str, typed: str) -> str:
 def text_address(session: Session, entry_id: str, block: int | None = None, **more: str) -> str:
     """The address of the whole text of an entry, or of one block of it."""
     return links.text_address(session.get_absolute_url(), entry_id, block, **more)
-
-
-@register.simple_tag
-def picture_address(session: Session, picture: EntryPicture) -> str:
-    """The address of a picture of an entry."""
-    return links.picture_address(
-        session.get_absolute_url(), picture.entry_id, picture.block, picture.number, picture.digest
-    )
