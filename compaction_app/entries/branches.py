@@ -83,8 +83,6 @@ class BranchState:
     """Why no provider would accept the context; None if one would."""
     size: ContextSize
     """The size of the context."""
-    fitting_reader: str
-    """The reader that the last report probably used, if the context of the present reader is far too large for it."""
     token_map: TokenMap
     tokens_before: Sequence[int]
     """The sum of the map's tokens before each entry of the context, and the total at the end."""
@@ -96,6 +94,14 @@ class BranchState:
     """The last summary with which the agent replaced something; empty if there is none."""
     titles: dict[str, str] = field(default_factory=dict)
     """The first words of the user's messages that a page has shown."""
+
+    @cached_property
+    def fitting_reader(self) -> str:
+        """The reader that the last report probably used, if the context of the present reader is far too large for
+        it."""
+        if self.size.basis is Basis.REPORTED:
+            return ""
+        return fitting_reader(self.reading.agent, self.branch, self.reading.reader)
 
     @cached_property
     def rows(self) -> TreeRows:
@@ -177,7 +183,6 @@ def _work_out(session: Session, document: Document, leaf: str) -> BranchState:
     }
     makers, answers = _calls(branch, context)
     size = _size(session, leaf, branch, context, reading)
-    is_reported = size.basis is Basis.REPORTED
     pieces, before = _pieces(context.messages, protections)
     return BranchState(
         tree=tree,
@@ -200,7 +205,6 @@ def _work_out(session: Session, document: Document, leaf: str) -> BranchState:
         labels=labels(tree),
         broken=_breakage(session, leaf, reading, context),
         size=size,
-        fitting_reader="" if is_reported else fitting_reader(session.agent, branch, reading.reader),
         token_map=draw(pieces),
         tokens_before=before,
         turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == Role.USER],

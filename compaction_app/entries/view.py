@@ -71,7 +71,6 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import reparse_entry
 
 from .branches import BranchState
-from .links import picture_address
 
 NAME_CHARACTERS: Final = 120
 """The maximum length of a recorded name, a label or a model, in characters."""
@@ -1008,19 +1007,18 @@ def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Pic
 
 def shown_pictures(session: Session, entry: Entry, block: Block | None, text: str) -> list[dict[str, Any]]:
     """The pictures that a page shows, without their bytes: those of an image block, or of an entry whose text names
-    images. An address contains the digest of the bytes, because browsers keep what it leads to."""
+    images. Their addresses contain the digest of the bytes, because browsers keep what they lead to."""
     if block.type != BlockType.IMAGE if block is not None else PICTURE_MARK not in text:
         return []
-    index = block.index if block is not None else None
-    pictures = pictures_of(session, entry, block)
-    page = session.get_absolute_url() if pictures else ""
     return [
         {
-            "address": picture_address(page, entry.id, index, number, sha256(picture.data).hexdigest()[:16]),
-            "block": index,
+            "entry_id": entry.id,
+            "block": block.index if block is not None else None,
+            "number": number,
+            "digest": sha256(picture.data).hexdigest()[:16],
             "width": picture.width,
             "height": picture.height,
             "size": len(picture.data),
         }
-        for number, picture in enumerate(pictures)
+        for number, picture in enumerate(pictures_of(session, entry, block))
     ]

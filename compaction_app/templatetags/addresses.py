@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 from django import template
@@ -42,3 +44,10 @@ def place_address(session: Session, entry_id: str, typed: str) -> str:
 def text_address(session: Session, entry_id: str, block: int | None = None, **more: str) -> str:
     """The address of the whole text of an entry, or of one block of it."""
     return links.text_address(session.get_absolute_url(), entry_id, block, **more)
+
+
+@register.simple_tag
+def picture_address(session: Session, picture: Mapping[str, Any]) -> str:
+    """The address of a picture of an entry."""
+    place = (picture[name] for name in ("entry_id", "block", "number", "digest"))
+    return links.picture_address(session.get_absolute_url(), *place)
