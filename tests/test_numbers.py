@@ -161,7 +161,7 @@ def review_agrees(browser: Client, run: Run, size: ContextSize) -> None:
     here = reverse("compaction:review", args=(run.pk,))
     summary = ReviewDesk(run).summary
     assert near(summary.tokens.goal, run.goal, size)
-    assert summary.tokens.context == size
+    assert summary.context == size
     for by in Grouping:
         shown = page(browser, f"{here}?by={by}&open=none&more=1")
         assert values(shown, ".review-bar__gauge data[title]") == {size.tokens}
