@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -38,9 +38,9 @@ from sessions_app.document.document import Document, indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Basis, ContextSize, Tally, model_of
 from sessions_app.sessionlog.entries import Entry, moment_of, tokens_of
-from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import utf16_length
-from sessions_app.web.pages import redirect, status_of
+from sessions_app.web.pages import redirect, status_of, view_or_fault
 
 
 class BranchSummary(NamedTuple):
@@ -229,11 +229,7 @@ def draft_lost(request: HttpRequest, draft: int) -> HttpResponse:
     found = known_draft(draft)
     if found.state != SummaryDraft.State.READY:
         return redirect(found)
-    view, fault = None, None
-    try:
-        view = view_loss(found.session, loss_of_draft(found))
-    except RedlineError as failure:
-        fault = failure
+    view, fault = view_or_fault(lambda: view_loss(found.session, loss_of_draft(found)))
     context = {
         "session": found.session,
         "draft": found,
@@ -247,13 +243,8 @@ def draft_lost(request: HttpRequest, draft: int) -> HttpResponse:
 
 def _show(request: HttpRequest, root: int, path: str, template: str) -> HttpResponse:
     session = known_session(root, path)
-    view, fault = None, None
-    try:
-        view = view_loss(session, loss_at(session, request.GET.get("entry", "")))
-    except RedlineError as failure:
-        if isinstance(failure, BadInput) and failure.code == "unknown_entry":
-            raise Http404(failure.message) from failure
-        fault = failure
+    entry_id = request.GET.get("entry", "")
+    view, fault = view_or_fault(lambda: view_loss(session, loss_at(session, entry_id)), not_found="unknown_entry")
     context = {"session": session, "view": view, "fault": fault, "active_nav": "sessions"}
     if view is None:
         return render(request, "losses/lost.html", context, status=status_of(fault))

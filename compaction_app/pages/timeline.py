@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -24,7 +24,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import BoundaryControl, EntryKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
-from sessions_app.web.pages import acts_on_post, redirect, status_of
+from sessions_app.web.pages import acts_on_post, redirect, status_of, view_or_fault
 
 WIDTH, HEIGHT = 1000, 200
 COLUMNS: Final = 500
@@ -171,12 +171,7 @@ def fork(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 
 def _show(request: HttpRequest, found: Session, query: QueryDict, fault: RedlineError | None = None) -> HttpResponse:
-    leaf, view = query.get("leaf", ""), None
-    try:
-        view = view_timeline(found, leaf, query.get("at", ""))
-    except RedlineError as failure:
-        if isinstance(failure, BadInput) and failure.code == "unknown_entry":
-            raise Http404(failure.message) from failure
-        fault = fault or failure
+    leaf, at = query.get("leaf", ""), query.get("at", "")
+    view, fault = view_or_fault(lambda: view_timeline(found, leaf, at), fault, not_found="unknown_entry")
     context = {"session": found, "view": view, "leaf": leaf, "fault": fault, "active_nav": "sessions"}
     return render(request, "timeline/timeline.html", context, status=status_of(fault))
