@@ -196,7 +196,7 @@ def _samples(request: HttpRequest, look: LastLook) -> dict[str, Any]:
     run, samples = look.account.run, samples_of(look.account, group.unopened)
     if is_shown(request):
         with left_out_if_busy(f"The spot check of run {run.pk}"):
-            record_opened(run, [sample.unit.target for sample in samples], timezone.now())
+            record_opened(run, [sample["unit"].target for sample in samples], timezone.now())
     return {"samples": samples, "sampled": group, "looked_at": key}
 
 

@@ -34,7 +34,7 @@ from compaction_app.core.effects import (
 from compaction_app.core.groups import Grouping, group_key
 from compaction_app.core.reasons import ONLY_THERE
 from compaction_app.core.review_fold import Approval, Review, Reviewer, ReviewItem, ReviewStatus, approvals
-from compaction_app.core.token_map import KINDS, Piece, TokenMap, draw, pieces_of
+from compaction_app.core.token_map import KINDS, Piece, Share, TokenMap, draw, pieces_of
 from compaction_app.core.transcript import Transcript
 from compaction_app.entries.view import joined_in_short
 from compaction_app.models import Compaction, Proposal, Run
@@ -431,17 +431,11 @@ def _most(sums: Sequence[KindSum]) -> list[KindSum]:
     return [*shown, *(one._replace(name=NO_TOOL) for one in rest)]
 
 
-@dataclass(frozen=True, slots=True)
-class UnitSample:
-    """One unit with the beginning of its text."""
+def samples_of(account: ReviewAccount, units: Iterable[ReviewUnit]) -> list[dict[str, Any]]:
+    """Units with the beginnings of their texts, for the page.
 
-    unit: ReviewUnit
-    text: str
-    is_cut: bool
-
-
-def samples_of(account: ReviewAccount, units: Iterable[ReviewUnit]) -> list[UnitSample]:
-    """Units with their texts. Raises Conflict `session_rewritten` and the errors of reading."""
+    Raises Conflict `session_rewritten` and the errors of reading.
+    """
     shown = [unit for unit in units if unit.item.position >= 0]
     entries = [account.transcript.entries[unit.item.position] for unit in shown]
     prepared = snapshot_of(account.run).prepared
@@ -450,7 +444,7 @@ def samples_of(account: ReviewAccount, units: Iterable[ReviewUnit]) -> list[Unit
     for unit in shown:
         whole = without_images(_text(account, unit.target, texts[unit.target.entry_id]))
         text = "\n".join(whole[:SAMPLE_CHARACTERS].splitlines()[:SAMPLE_LINES])
-        found.append(UnitSample(unit, text, len(text) < len(whole.rstrip())))
+        found.append({"unit": unit, "text": text, "is_cut": len(text) < len(whole.rstrip())})
     return found
 
 
@@ -638,23 +632,14 @@ _APPROVED, _OPEN, _STAYS = "user", "text", "custom"
 
 
 @dataclass(frozen=True, slots=True)
-class StruckShare:
-    """The deleted share of one kind."""
-
-    kind: str
-    name: str
-    tokens: int
-    percent: float
-
-
-@dataclass(frozen=True, slots=True)
 class StruckMap:
     """The map, the strikes over it as paths, and the same in numbers."""
 
     ground: TokenMap
     approved: str
     undecided: str
-    shares: list[StruckShare]
+    shares: list[Share]
+    """The deleted tokens of each kind, and their part of it."""
     tokens: int
     before: list[int]
     """The amount drawn on the map before each entry, by its position, and then the total."""
@@ -687,7 +672,7 @@ def struck_map(transcript: Transcript, review: Review, total: int | None = None)
         approved=paths.get(_APPROVED, ""),
         undecided=paths.get(_OPEN, ""),
         shares=[
-            StruckShare(kind, KINDS[kind], part, round(100 * kinds[kind][1] / max(1, kinds[kind][0]), 1))
+            Share(kind, KINDS[kind], part, round(100 * kinds[kind][1] / max(1, kinds[kind][0]), 1))
             for kind, part in zip(found, apportion(tokens, struck), strict=True)
         ],
         tokens=tokens,
