@@ -59,7 +59,7 @@ from compaction_app.runs.commands import record_opened
 from compaction_app.runs.reviews import approve_undecided, require_same_plan
 from compaction_app.session_activity import effect_of
 from sessions_app.agents.base import AgentServer
-from sessions_app.agents.pure.format import Append, Change, NewFile, RowChanges
+from sessions_app.agents.pure.format import Append, Change, NewFile
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import resume_line
 from sessions_app.database.sqlite import left_out_if_busy
@@ -310,6 +310,7 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> dict[str, Any]:
         )
     lines = change.lines if isinstance(change, Append) else ()
     text = b"\n".join(lines)
+    rows, created = _rows_and_name(change, plan.server)
     ends_with_newline = present.fingerprint.size == present.state.size
     return {
         "plan": plan,
@@ -322,12 +323,8 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> dict[str, Any]:
         "is_cut": len(text) + 1 > LINES_SHOWN,
         "file_bytes_after": present.state.size + (not ends_with_newline) + len(text) + 1,
         # The database rows that would be changed, or copied into a new session, and the name of the new session.
-        "rows": _row_count(change, plan.server),
-        "created": change.name
-        if isinstance(change, NewFile)
-        else change.created
-        if isinstance(change, RowChanges)
-        else "",
+        "rows": rows,
+        "created": created,
         "backup": backup.name,
         # The struck deletions that are nevertheless kept.
         "brought_back": tuple(map(str, unapplied)),
@@ -344,11 +341,14 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> dict[str, Any]:
     }
 
 
-def _row_count(change: Change, server: AgentServer | None) -> int:
-    if not isinstance(change, RowChanges):
-        return 0
-    changed = (one for one in change.changes if server is None or server.changes(one.table))
-    return len(list(changed)) + len(change.copies)
+def _rows_and_name(change: Change, server: AgentServer | None) -> tuple[int, str]:
+    """The number of rows that a change writes, and the name of the new session that it makes, if any."""
+    if isinstance(change, NewFile):
+        return 0, change.name
+    if isinstance(change, Append):
+        return 0, ""
+    changed = sum(server is None or server.changes(one.table) for one in change.changes)
+    return changed + len(change.copies), change.created
 
 
 def handoff_of(run: Run) -> str:
