@@ -16,7 +16,7 @@ from compaction_app.core.review_fold import Kind
 from compaction_app.models import Compaction, Run
 from compaction_app.pages.commit import view_commit
 from compaction_app.pages.review.presenter import ReviewDesk
-from compaction_app.review.account import ReviewAccount, account_of, last_look
+from compaction_app.review.account import ReviewAccount, account_of
 from compaction_app.review.grouped_review import ReviewFilter
 from compaction_app.runs.reviews import decide, review_of
 from devtools.bench.sessions import generate, write_session
@@ -132,13 +132,13 @@ def test_all_pages_of_one_walk_agree(browser, redline, root, name):
     assert account.struck == size.tokens - account.after.tokens
     commit_page_agrees(browser, account)
     promised = view_commit(run, timezone.now())
-    assert promised.preflight.present.state.size == path.stat().st_size
+    assert promised["plan"].present.state.size == path.stat().st_size
     exports_agree(browser, redline, account)
 
     commit_run(run, ALL, preflight_of(approval(run), timezone.now()).digest(), timezone.now())
     compaction = Compaction.objects.get(run=run)
-    if promised.preflight.writer.appends:
-        assert promised.file_bytes_after == path.stat().st_size
+    if promised["plan"].writer.appends:
+        assert promised["file_bytes_after"] == path.stat().st_size
     result = page(browser, reverse("compaction:result", args=(run.pk,)))
     assert values(result, "data[title]") == {size.tokens, account.after.tokens}
     tables_agree(result, account)
@@ -161,7 +161,7 @@ def review_agrees(browser: Client, run: Run, size: ContextSize) -> None:
     here = reverse("compaction:review", args=(run.pk,))
     summary = ReviewDesk(run).summary
     assert near(summary.tokens.goal, run.goal, size)
-    assert summary.tokens.context == size
+    assert summary.context == size
     for by in Grouping:
         shown = page(browser, f"{here}?by={by}&open=none&more=1")
         assert values(shown, ".review-bar__gauge data[title]") == {size.tokens}
@@ -179,8 +179,7 @@ def commit_page_agrees(browser: Client, account: ReviewAccount) -> None:
     assert values(shown, "data[title]") == {before, after}
     assert value(shown, "h1 data") == account.struck
     tables_agree(shown, account)
-    look = last_look(account)
-    for rows in (look.kinds, look.tools):
+    for rows in (account.kinds, account.tools):
         assert sum(row.before for row in rows) == before
         assert sum(row.stays for row in rows) == after
 

@@ -13,10 +13,10 @@ All branches of one state of a file share its entries. A branch has three VIEWS:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from compaction_app.core.summary_loss import summaries_on
 from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
@@ -83,8 +83,6 @@ class BranchState:
     """Why no provider would accept the context; None if one would."""
     size: ContextSize
     """The size of the context."""
-    fitting_reader: str
-    """The reader that the last report probably used, if the context of the present reader is far too large for it."""
     token_map: TokenMap
     tokens_before: Sequence[int]
     """The sum of the map's tokens before each entry of the context, and the total at the end."""
@@ -96,6 +94,14 @@ class BranchState:
     """The last summary with which the agent replaced something; empty if there is none."""
     titles: dict[str, str] = field(default_factory=dict)
     """The first words of the user's messages that a page has shown."""
+
+    @cached_property
+    def fitting_reader(self) -> str:
+        """The reader that the last report probably used, if the context of the present reader is far too large for
+        it."""
+        if self.size.basis is Basis.REPORTED:
+            return ""
+        return fitting_reader(self.reading.agent, self.branch, self.reading.reader)
 
     @cached_property
     def rows(self) -> TreeRows:
@@ -177,7 +183,6 @@ def _work_out(session: Session, document: Document, leaf: str) -> BranchState:
     }
     makers, answers = _calls(branch, context)
     size = _size(session, leaf, branch, context, reading)
-    is_reported = size.basis is Basis.REPORTED
     pieces, before = _pieces(context.messages, protections)
     return BranchState(
         tree=tree,
@@ -200,7 +205,6 @@ def _work_out(session: Session, document: Document, leaf: str) -> BranchState:
         labels=labels(tree),
         broken=_breakage(session, leaf, reading, context),
         size=size,
-        fitting_reader="" if is_reported else fitting_reader(session.agent, branch, reading.reader),
         token_map=draw(pieces),
         tokens_before=before,
         turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == Role.USER],
@@ -312,6 +316,32 @@ def _fork(tree: SessionTree, start: int) -> Fork:
         last = max(last, position)
         pending.extend(tree.children.get(position, ()))
     return Fork(tree.entries[last].id, count, messages)
+
+
+def map_place(
+    drawn: TokenMap,
+    before: Sequence[int],
+    number: int,
+    total: int,
+    turn: int,
+    beginning: Callable[[int, int], int],
+) -> dict[str, Any]:
+    """The place of an entry on a token map, by its number from 1, for a page and its script.
+
+    `before` are the amounts drawn before each entry, `turn` is the entry's, and `beginning` gives the number of the
+    entry that begins a turn, or a default. The numbers that begin this turn (or the previous one) and the next one are
+    the targets of the page keys.
+    """
+    top, height = drawn.frame(before[number - 1], before[number] - before[number - 1])
+    begun = beginning(turn, 1)
+    return {
+        "number": number,
+        "total": total,
+        "top": top,
+        "height": height,
+        "previous_turn": begun if begun < number else beginning(turn - 1, 1),
+        "next_turn": beginning(turn + 1, total),
+    }
 
 
 def find_leaf(session: Session, entry_id: str) -> str:

@@ -16,17 +16,16 @@ The text is the recorded one, unless an edit has replaced it and the page shows 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from compaction_app.core.summary_loss import is_summary
-from compaction_app.core.transcript import WHOLE, Object, Transcript
 from compaction_app.rendering import code
 from compaction_app.rendering.markdown import RenderedTexts, rendered_markdown
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized, spans
@@ -52,13 +51,12 @@ from sessions_app.sessionlog.entries import (
     Protection,
     Role,
     SummaryControl,
-    Target,
     Texts,
     ThinkingLevelControl,
     call_parts,
 )
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.text import plural, printable_lines, spoken
+from sessions_app.sessionlog.text import plural, printable_lines
 from sessions_app.sessionlog.tool_names import (
     COMMAND_ARGUMENTS,
     CONTENT_ARGUMENT,
@@ -223,39 +221,6 @@ class EntryWords(NamedTuple):
         """An entry as recorded."""
         author = author_of(entry.role, entry.tool_name) if entry.is_message else entry.type
         return cls(entry.id, author, beginning_of(joined_in_short(texts, entry.blocks), length), entry.tokens)
-
-
-UNIT_CHARACTERS_READ: Final = 1_000
-UNIT_CHARACTERS: Final = 160
-
-
-def named_object(transcript: Transcript, target: Target) -> Object | None:
-    """The object that best describes what a target deletes: for a result, its call; None if it is not in the
-    transcript."""
-    entry = transcript.entry(target.entry_id)
-    if entry is None:
-        return None
-    call = transcript.pairs.answered_by(entry) if target.block_index is None else None
-    if call is not None and call.blocks:
-        return call.blocks[0]
-    slot = entry.slot(target.block_index) if target.block_index is not None else None
-    if slot is None and len(entry.blocks) == 1:
-        slot = 0
-    return Object(entry.position, slot if slot is not None else WHOLE)
-
-
-def unit_words(transcript: Transcript, found: Object, texts: Mapping[str, Texts], project: str) -> str:
-    """An object on one line; paths below the project are relative to it."""
-    entry = transcript.entries[found.position]
-    known = texts[entry.entry_id]
-    if found.slot == WHOLE:
-        text = known.joined(entry.blocks)
-    else:
-        block = entry.blocks[found.slot]
-        text = known.block(block.index)
-        if block.type == BlockType.TOOL_CALL:
-            return " ".join(call_words(text, block.call_id or "", project))[:UNIT_CHARACTERS]
-    return " ".join(spoken(text[:UNIT_CHARACTERS_READ], entry.role).split())[:UNIT_CHARACTERS]
 
 
 # ---- a text as shown ------------------------------------------------------------------------------------
@@ -657,7 +622,7 @@ class EntryView:
     """Sentences, shown below the text."""
     call: tuple[str, str] | None = None
     """A tool's name and its arguments."""
-    pictures: Sequence[EntryPicture] = ()
+    pictures: Sequence[dict[str, Any]] = ()
     standing: str = ""
     """`struck` if a compaction deleted it, `faint` if the model does not see it for another reason; for a note: `quiet`
     if it does not change the context."""
@@ -748,6 +713,12 @@ class _EntryInView(NamedTuple):
         is_honoured = EntryKind.DELETION in self.state.reading.reader.honours
         return "struck" if is_honoured and self.entry.id in self.state.removals else "faint"
 
+    def pictures(self, block: Block | None, shown: ShownText) -> Sequence[dict[str, Any]]:
+        """The pictures shown with a text, unless an edit has replaced the recorded content."""
+        if self.page.as_recorded or (self.view == "sees" and self.entry.id in self.state.edits):
+            return ()
+        return shown_pictures(self.page.session, self.entry, block, shown.text)
+
 
 def _message_items(look: _EntryInView, texts: Texts, remarks: Iterable[EntryNote]) -> Iterator[EntryView]:
     state, entry, message = look.state, look.entry, look.message
@@ -768,7 +739,7 @@ def _message_items(look: _EntryInView, texts: Texts, remarks: Iterable[EntryNote
         shown = beginning(source, as_recorded=look.page.as_recorded)
         tokens = message.tokens if message is not None and look.view == "sees" else entry.tokens
         item = replace(first, shown=shown, tokens=tokens, standing=look.standing(True), took=took, answers=answers)
-        yield _with_struck(item)
+        yield _with_struck(replace(item, pictures=look.pictures(None, shown)))
         return
     last = min(len(blocks), BLOCKS) - 1
     for number, block in enumerate(blocks[:BLOCKS]):
@@ -795,6 +766,7 @@ def _block(look: _EntryInView, block: Block, text: str, base: EntryView) -> Entr
     if standing == "struck" and look.message is not None:
         marks.append(EntryNote("removed by", look.state.removals[look.entry.id].compaction_id))
     source, call = source_of_text(look.entry, block, text, look.page.session.cwd, look.page.languages)
+    shown = beginning(source, as_recorded=look.page.as_recorded)
     owner = None
     if block.call_id is not None:
         owner = _owner(look.state, block.call_id, look.view)
@@ -805,7 +777,8 @@ def _block(look: _EntryInView, block: Block, text: str, base: EntryView) -> Entr
             kind=kind,
             who=_author(look.entry, block),
             block=block.index,
-            shown=beginning(source, as_recorded=look.page.as_recorded),
+            shown=shown,
+            pictures=look.pictures(block, shown),
             tokens=block.tokens,
             marks=marks,
             remarks=remarks,
@@ -1008,20 +981,6 @@ PICTURE_MARK: Final = "image/"
 """The text with which agents mark a picture that belongs to a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryPicture:
-    """One picture of an entry or a block, without its bytes."""
-
-    entry_id: str
-    block: int | None
-    number: int
-    digest: str
-    """Of its bytes: a different picture has a different address."""
-    width: int
-    height: int
-    size: int
-
-
 def pictures_of_message(agent: Agent, reader: SessionReader, message: Message) -> list[Picture]:
     """The pictures of a message in the context, or of an entry as recorded."""
     line = reader.read_at(message.entry.offset, message.entry.length)
@@ -1046,23 +1005,20 @@ def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Pic
     return found[place : place + 1]
 
 
-def shown_pictures(session: Session, entry: Entry, block: Block | None, text: str) -> list[EntryPicture]:
-    """The pictures that a page shows: those of an image block, or of an entry whose text names images."""
+def shown_pictures(session: Session, entry: Entry, block: Block | None, text: str) -> list[dict[str, Any]]:
+    """The pictures that a page shows, without their bytes: those of an image block, or of an entry whose text names
+    images. Their addresses contain the digest of the bytes, because browsers keep what they lead to."""
     if block.type != BlockType.IMAGE if block is not None else PICTURE_MARK not in text:
         return []
     return [
-        EntryPicture(
-            entry.id,
-            block.index if block is not None else None,
-            number,
-            digest_of(picture),
-            picture.width,
-            picture.height,
-            len(picture.data),
-        )
+        {
+            "entry_id": entry.id,
+            "block": block.index if block is not None else None,
+            "number": number,
+            "digest": sha256(picture.data).hexdigest()[:16],
+            "width": picture.width,
+            "height": picture.height,
+            "size": len(picture.data),
+        }
         for number, picture in enumerate(pictures_of(session, entry, block))
     ]
-
-
-def digest_of(picture: Picture) -> str:
-    return hashlib.sha256(picture.data).hexdigest()[:16]

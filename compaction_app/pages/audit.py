@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
@@ -31,15 +31,6 @@ _NAMING: Final = (AuditEntry.Action.MOVE, AuditEntry.Action.LABEL)
 """The changes whose description ends with the id of an entry."""
 
 
-class EntrySaid(NamedTuple):
-    """The entry that a change names, by its text."""
-
-    before: str
-    """The words of the change before it, such as `to` or `“a label” on`."""
-    words: str
-    address: str
-
-
 @dataclass(frozen=True, slots=True)
 class AuditRow:
     """One entry of the log."""
@@ -50,8 +41,8 @@ class AuditRow:
     run_id: int | None
     """The run of the compaction, if there is one."""
     certificate: Certificate | None
-    said: EntrySaid | None
-    """For a move or a label, if its session is shown and has the entry."""
+    said: tuple[str, str, str] | None
+    """For a move or a label, if its session is shown and has the entry: see `_said`."""
 
     @property
     def targets(self) -> str:
@@ -102,8 +93,9 @@ def _row(entry: AuditEntry, session: Session | None, run_id: int | None) -> Audi
     )
 
 
-def _said(entry: AuditEntry, session: Session) -> EntrySaid | None:
-    """The entry whose id ends the description of a change."""
+def _said(entry: AuditEntry, session: Session) -> tuple[str, str, str] | None:
+    """The entry whose id ends the description of a change: the words before the id, such as `to` or `“a label” on`, the
+    entry's text, and its address."""
     before, _, entry_id = entry.writer.rpartition(" ")
     key = session.entries.filter(entry_id=entry_id).values_list("pk", flat=True).last()
     found = entries_at([key]).get(key) if key is not None else None
@@ -114,7 +106,7 @@ def _said(entry: AuditEntry, session: Session) -> EntrySaid | None:
     except RedlineError:
         return None  # the page of its session explains what is wrong with the file
     words = beginning_of(" ".join(text.split()), WORDS_SHOWN)
-    return EntrySaid(before, words, entry_address(session.get_absolute_url(), entry_id)) if words else None
+    return (before, words, entry_address(session.get_absolute_url(), entry_id)) if words else None
 
 
 def _sessions_at(paths: Iterable[str]) -> dict[str, Session]:

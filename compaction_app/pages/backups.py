@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -57,7 +57,7 @@ from sessions_app.sessionlog.entries import EntryKind, Role
 from sessions_app.sessionlog.errors import Conflict, RedlineError
 from sessions_app.storage import backups as files
 from sessions_app.templatetags.formatting import escape_line
-from sessions_app.web.pages import acts_on_post, redirect, require_valid, status_of, wants_fragment
+from sessions_app.web.pages import acts_on_post, number_in, redirect, require_valid, status_of, wants_fragment
 
 COMPARED_BYTES: Final = 256_000_000
 """The maximum number of bytes that the list reads to show the effect of restores: some 0.2 s. Beyond it only each
@@ -102,39 +102,38 @@ class BackupDeletionForm(forms.Form):
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
     """The backups of all sessions."""
-    return _show_overview(request, _number(request.GET.get("done", "")))
+    return _show_overview(request, number_in(request.GET.get("done", "")) or 0)
 
 
 @acts_on_post(lambda: reverse("compaction:all_backups"))
 def verify_all(request: HttpRequest) -> HttpResponse:
     """Verify the backups of all sessions in steps. htmx requests the next step itself."""
-    step = verify_from(_number(request.POST.get("from", "")), timezone.now())
-    for fault in step.faults:
+    done, faults = verify_from(number_in(request.POST.get("from", "")) or 0, timezone.now())
+    for fault in faults:
         messages.error(request, fault)
     if wants_fragment(request):
-        return _show_overview(request, 0 if step.is_last else step.done)
-    return redirect(reverse("compaction:all_backups") + ("" if step.is_last else f"?done={step.done}"))
+        return _show_overview(request, done)
+    return redirect(reverse("compaction:all_backups") + (f"?done={done}" if done else ""))
 
 
 def _show_overview(request: HttpRequest, done: int) -> HttpResponse:
     """`done`: the number of backups that the current verification has read; 0 if none is under way."""
-    found, page = all_backups(), _number(request.GET.get("page", ""))
-    shown = found.sessions[page * SESSIONS_SHOWN : (page + 1) * SESSIONS_SHOWN]
+    sessions, page = all_backups(), number_in(request.GET.get("page", "")) or 0
+    rows = [row for one in sessions for row in one.rows]
     context = {
-        "found": found,
-        "shown": shown,
-        "later": page + 1 if len(found.sessions) > (page + 1) * SESSIONS_SHOWN else 0,
-        "standings": {name: found.count(name) for name in ("holds", "broken", "unchecked")},
-        "done": min(done, len(found.rows)),
+        "sessions": sessions,
+        "rows": rows,
+        "bytes": sum(one.bytes for one in sessions),
+        "gone": sum(one.gone for one in sessions),
+        "shown": sessions[page * SESSIONS_SHOWN : (page + 1) * SESSIONS_SHOWN],
+        "later": page + 1 if len(sessions) > (page + 1) * SESSIONS_SHOWN else 0,
+        "standings": Counter(row.standing for row in rows),
+        "done": min(done, len(rows)),
         "is_asked_by_script": wants_fragment(request),
         "active_nav": "backups",
     }
     part = "backups/overview.html#all" if wants_fragment(request) else "backups/overview.html"
     return render(request, part, context)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 @require_safe
@@ -335,29 +334,6 @@ class BackupRow:
         return sha256[:12]
 
 
-@dataclass(frozen=True, slots=True)
-class BackupsView:
-    """The backups of a session, newest first."""
-
-    path: str
-    size: int | None
-    """Of the session; None if it is gone."""
-    rows: list[BackupRow]
-
-    @property
-    def can_restore(self) -> bool:
-        return any(row.can_replace for row in self.rows)
-
-    @property
-    def keeps_session(self) -> bool:
-        """Whether the session must not lose bytes."""
-        return any(row.keeps_session for row in self.rows)
-
-    @property
-    def bytes(self) -> int:
-        return sum(row.listed.file.size for row in self.rows)
-
-
 def session_file(session: Session) -> Path:
     """The real path of a session. Raises BadInput `outside_root` if it leads out of its root."""
     return resolve_inside(Path(session.root.path), session.relative_path)
@@ -368,8 +344,8 @@ def backup_of(session: Session, name: str) -> ListedBackup:
     return find_backup(session_file(session), name)
 
 
-def view_backups(session: Session) -> BackupsView:
-    """The list. Raises BadInput `outside_root`, and SystemFailure."""
+def view_backups(session: Session) -> dict[str, Any]:
+    """The list, newest first, for its page. Raises BadInput `outside_root`, and SystemFailure."""
     path = session_file(session)
     size = _size(path)
     left = COMPARED_BYTES
@@ -379,7 +355,15 @@ def view_backups(session: Session) -> BackupsView:
         compared = size is None or cost <= left
         left -= cost if compared and size is not None else 0
         rows.append(_row(path, listed, size, compared=compared))
-    return BackupsView(str(path), size, rows)
+    return {
+        "path": str(path),
+        "size": size,
+        "rows": rows,
+        "bytes": sum(row.listed.file.size for row in rows),
+        "can_restore": any(row.can_replace for row in rows),
+        # Whether the session must not lose bytes.
+        "keeps_session": any(row.keeps_session for row in rows),
+    }
 
 
 def backup_row(listed: ListedBackup, path: Path) -> BackupRow:
@@ -533,45 +517,8 @@ class SessionBackups:
         return sum(row.standing == "broken" for row in self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class AllBackups:
-    """The backups of all shown sessions, those that take most space first."""
-
-    sessions: list[SessionBackups]
-
-    @property
-    def rows(self) -> list[BackupRow]:
-        """All backups whose file exists, in the order of verification."""
-        return [row for one in self.sessions for row in one.rows]
-
-    @property
-    def bytes(self) -> int:
-        return sum(one.bytes for one in self.sessions)
-
-    @property
-    def gone(self) -> int:
-        return sum(one.gone for one in self.sessions)
-
-    def count(self, standing: str) -> int:
-        """The number of backups with this standing: see `BackupRow.standing`."""
-        return sum(row.standing == standing for row in self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class VerificationStep:
-    """The result of a verification step: the last backup reached, and the unreadable ones."""
-
-    done: int
-    total: int
-    faults: list[str]
-
-    @property
-    def is_last(self) -> bool:
-        return self.done >= self.total
-
-
-def all_backups() -> AllBackups:
-    """The recorded backups of all shown sessions."""
+def all_backups() -> list[SessionBackups]:
+    """The recorded backups of all shown sessions, those that take most space first, in the order of verification."""
     recorded = (
         Backup.objects.filter(session__root__configured=True)
         .select_related("session__root", "compaction__run")
@@ -582,7 +529,7 @@ def all_backups() -> AllBackups:
         all_rows = list(group)
         rows = list(_rows(session, all_rows))
         found.append(SessionBackups(session, rows, gone=len(all_rows) - len(rows)))
-    return AllBackups(sorted(found, key=lambda one: (-one.bytes, one.session.pk)))
+    return sorted(found, key=lambda one: (-one.bytes, one.session.pk))
 
 
 def _rows(session: Session, recorded: list[Backup]) -> Iterator[BackupRow]:
@@ -590,16 +537,18 @@ def _rows(session: Session, recorded: list[Backup]) -> Iterator[BackupRow]:
     for row in recorded:
         path = Path(row.path)
         state = file_state(path)
-        if state is None:
-            continue
-        file = files.Backup(path, session.path, state.size, row.taken_at, row.sha256)
-        listed = ListedBackup.of(file, row, has_rows=has_rows)
-        yield BackupRow(listed, remembered(listed))
+        if state is not None:
+            file = files.Backup(path, session.path, state.size, row.taken_at, row.sha256)
+            listed = ListedBackup.of(file, row, has_rows=has_rows)
+            yield BackupRow(listed, remembered(listed))
 
 
-def verify_from(start: int, now: datetime) -> VerificationStep:
-    """Verify backups in their order, from this one on, until STEP_BYTES were read."""
-    rows = all_backups().rows
+def verify_from(start: int, now: datetime) -> tuple[int, list[str]]:
+    """Verify backups in their order, from this one on, until STEP_BYTES were read.
+
+    The number of backups that were reached, or 0 after the last, and why some could not be read.
+    """
+    rows = [row for one in all_backups() for row in one.rows]
     done, read, faults = start, 0, []
     for row in rows[start:]:
         if read > STEP_BYTES:
@@ -610,7 +559,7 @@ def verify_from(start: int, now: datetime) -> VerificationStep:
             faults.append(fault.message)
         read += row.listed.file.size
         done += 1
-    return VerificationStep(done, len(rows), faults)
+    return (done if done < len(rows) else 0), faults
 
 
 # ---- downloads ---------------------------------------------------------------------------------------------

@@ -8,8 +8,6 @@ installed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +22,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.changes.change import CHANGE_IS_MADE, lines_of, write_facts
-from compaction_app.changes.compaction import Preflight, approval, commit_run, preflight_of
+from compaction_app.changes.compaction import approval, commit_run, preflight_of
 from compaction_app.changes.forms import ConfirmForm
 from compaction_app.changes.proof import approved_messages, certificate_in
 from compaction_app.changes.records import NOT_RECORDED
@@ -33,33 +31,35 @@ from compaction_app.core.effects import tokens_back
 from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.core.states import RunState
 from compaction_app.core.stats import InputCost, input_cost
-from compaction_app.core.token_map import TokenMap, draw, pieces_of
+from compaction_app.core.token_map import draw, pieces_of
 from compaction_app.core.transcript import moved
 from compaction_app.handshakes.approval import ReviewedPlan, applied_by, approve
 from compaction_app.handshakes.lifecycle import waiting_handshake
 from compaction_app.lookups import compaction_of, known_run
-from compaction_app.models import Compaction, Proposal, Run
+from compaction_app.models import Compaction, Run
 from compaction_app.planning.model_registry import prices_of_session
 from compaction_app.planning.snapshots import is_prepared, mark_of, snapshot_of
 from compaction_app.providers.types import dollars
-from compaction_app.review import account
 from compaction_app.review.account import (
     LastLook,
     ReviewAccount,
-    ReviewUnit,
-    StruckMap,
     account_of,
+    groups_of,
     last_look,
+    review_document,
     samples_of,
     struck_map,
     undecided_look,
 )
-from compaction_app.review.notes import SHOWN, DeletedSpan, notes_in, save_notes, spans_of
+from compaction_app.review.account import (
+    review_markdown as review_as_markdown,
+)
+from compaction_app.review.notes import SHOWN, notes_in, save_notes, spans_of
 from compaction_app.runs.commands import record_opened
 from compaction_app.runs.reviews import approve_undecided, require_same_plan
 from compaction_app.session_activity import effect_of
 from sessions_app.agents.base import AgentServer
-from sessions_app.agents.pure.format import Append, Change, Moved, NewFile, RowChanges, SessionWriter
+from sessions_app.agents.pure.format import Append, Change, NewFile
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import resume_line
 from sessions_app.database.sqlite import left_out_if_busy
@@ -67,12 +67,9 @@ from sessions_app.document.document import Document
 from sessions_app.index.roots import managed_path
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
-from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.sessionlog.handoff import handoff as handoff_text
-from sessions_app.sessionlog.model_facts import InputPrices
-from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.storage.session_certificate import certify as certify_session
 from sessions_app.web.credentials import is_shown
 from sessions_app.web.pages import acts_on_post, redirect, require_valid, status_of
@@ -156,7 +153,7 @@ def _show(
             look = last_look(account_of(run))
         except RedlineError as unshown:
             fault = fault or unshown
-    plan = view.preflight if view is not None else None
+    plan = view["plan"] if view is not None else None
     context: dict[str, Any] = {
         "run": run,
         "view": view,
@@ -199,7 +196,7 @@ def _samples(request: HttpRequest, look: LastLook) -> dict[str, Any]:
     run, samples = look.account.run, samples_of(look.account, group.unopened)
     if is_shown(request):
         with left_out_if_busy(f"The spot check of run {run.pk}"):
-            record_opened(run, [sample.unit.target for sample in samples], timezone.now())
+            record_opened(run, [sample["unit"].target for sample in samples], timezone.now())
     return {"samples": samples, "sampled": group, "looked_at": key}
 
 
@@ -255,9 +252,10 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
         "active_nav": "runs",
     }
     if is_prepared(run):
-        removals = removals_of(account_of(run))
-        context |= {"removals": removals, "cost": view_cost(removals.account)}
-        context["chosen"] = next((row for row in removals.rows if row.key == request.GET.get("reason")), None)
+        account = account_of(run)
+        removals = removals_of(account)
+        context |= {"removals": removals, "cost": view_cost(account)}
+        context["chosen"] = next((row for row in removals["rows"] if row.key == request.GET.get("reason")), None)
     return render(request, "commit/result.html", context, status=status_of(fault))
 
 
@@ -265,7 +263,7 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
 def review_markdown(request: HttpRequest, run: int) -> HttpResponse:
     """The review as a Markdown file."""
     del request
-    return _markdown(account.review_markdown(*_reviewed(run)), f"run-{run}-review.md")
+    return _markdown(review_as_markdown(*_reviewed(run)), f"run-{run}-review.md")
 
 
 @require_safe
@@ -273,7 +271,7 @@ def review_json(request: HttpRequest, run: int) -> HttpResponse:
     """The review as a JSON file."""
     del request
     headers = {"Content-Disposition": f'attachment; filename="run-{run}-review.json"'}
-    return JsonResponse(account.review_document(*_reviewed(run)), headers=headers)
+    return JsonResponse(review_document(*_reviewed(run)), headers=headers)
 
 
 def _markdown(text: str, name: str) -> HttpResponse:
@@ -292,65 +290,18 @@ def _reviewed(number: int) -> tuple[ReviewAccount, Compaction | None]:
 # ---- before the commit -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CommitView:
-    """The lines to be written, the place, and the requirements."""
-
-    run: Run
-    preflight: Preflight
-    writers: list[tuple[SessionWriter, str]]
-    """The ways to record the plan, each with its effect on the session."""
-    lines: str
-    """The beginning of the text that would be appended."""
-    line_count: int
-    line_bytes: int
-    file_bytes_after: int
-    """The size of the session's file with the lines appended, in bytes."""
-    rows: int
-    """The number of database rows that would be changed, or copied into a new session."""
-    created: str
-    """The name of the new session, if one would be made."""
-    backup: str
-    brought_back: Sequence[str]
-    tokens_back: int
-    """The struck tokens that are nevertheless kept, in the measure of the context."""
-    spans: Sequence[DeletedSpan]
-    """The deleted spans in whose place the writer writes the user's notes, if it does."""
-    moved: Sequence[Moved]
-    """The messages that are sent before something that precedes them now."""
-
-    @property
-    def more_spans(self) -> int:
-        """The folded spans."""
-        return max(0, len(self.spans) - SHOWN)
-
-    @property
-    def keep(self) -> str:
-        """The fraction to be kept, in percent."""
-        return f"{100 * self.run.compression_ratio:g}"
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether nothing can be written by this writer, because the agent has the session open."""
-        plan = self.preflight
-        return plan.writer.appends and plan.activity.is_open_elsewhere and not plan.approved.is_awaited
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the appended text is longer than the part that the page shows."""
-        return self.line_bytes > LINES_SHOWN
-
-
-def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
-    """The effect a commit of this run by a writer would have now. Raises the errors of `preflight_of`."""
-    preflight = preflight_of(approval(run), now, writer)
-    present, targets, transcript = preflight.present, preflight.validated.targets, snapshot_of(run).transcript
+def view_commit(run: Run, now: datetime, writer: str = "") -> dict[str, Any]:
+    """The effect a commit of this run by a writer would have now, for its page: the lines to be written, the place, and
+    the requirements. Raises the errors of `preflight_of`."""
+    plan = preflight_of(approval(run), now, writer)
+    present, targets, transcript = plan.present, plan.validated.targets, snapshot_of(run).transcript
     path = present.path
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
-    branch = present.branch(preflight.parent_id)
-    unapplied = preflight.writer.unapplied(branch, targets)
+    branch = present.branch(plan.parent_id)
+    unapplied = plan.writer.unapplied(branch, targets)
+    spans = spans_of(branch, targets, run.notes) if plan.writer.holds_notes else []
     with lines_of(present) as line:
-        change = preflight.make(write_facts(present, line, backup, now))
+        change = plan.make(write_facts(present, line, backup, now))
         moves = moved(
             transcript.entries,
             targets,
@@ -359,37 +310,45 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
         )
     lines = change.lines if isinstance(change, Append) else ()
     text = b"\n".join(lines)
+    rows, created = _rows_and_name(change, plan.server)
     ends_with_newline = present.fingerprint.size == present.state.size
-    return CommitView(
-        run=run,
-        preflight=preflight,
-        writers=[(one, effect_of(one, preflight.activity)) for one in present.reading.writers],
-        lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
-        line_count=len(lines),
-        line_bytes=len(text) + 1,
-        file_bytes_after=present.state.size + (not ends_with_newline) + len(text) + 1,
-        rows=_row_count(change, preflight.server),
-        created=_created(change),
-        backup=backup.name,
-        brought_back=tuple(map(str, unapplied)),
-        tokens_back=tokens_back(run.context_size, transcript, targets, unapplied),
-        spans=spans_of(branch, targets, run.notes) if preflight.writer.holds_notes else (),
-        moved=moves,
-    )
+    return {
+        "plan": plan,
+        # The ways to record the plan, each with its effect on the session.
+        "writers": [(one, effect_of(one, plan.activity)) for one in present.reading.writers],
+        # The beginning of the text that would be appended.
+        "lines": text[:LINES_SHOWN].decode("utf-8", "replace"),
+        "line_count": len(lines),
+        "line_bytes": len(text) + 1,
+        "is_cut": len(text) + 1 > LINES_SHOWN,
+        "file_bytes_after": present.state.size + (not ends_with_newline) + len(text) + 1,
+        # The database rows that would be changed, or copied into a new session, and the name of the new session.
+        "rows": rows,
+        "created": created,
+        "backup": backup.name,
+        # The struck deletions that are nevertheless kept.
+        "brought_back": tuple(map(str, unapplied)),
+        "tokens_back": tokens_back(run.context_size, transcript, targets, unapplied),
+        # In their place the writer writes the user's notes, if it does.
+        "spans": spans,
+        "more_spans": max(0, len(spans) - SHOWN),
+        # The messages that are sent before something that precedes them now.
+        "moved": moves,
+        # The fraction to be kept, in percent.
+        "keep": f"{100 * run.compression_ratio:g}",
+        # Whether nothing can be written by this writer, because the agent has the session open.
+        "is_blocked": plan.writer.appends and plan.activity.is_open_elsewhere and not plan.approved.is_awaited,
+    }
 
 
-def _row_count(change: Change, server: AgentServer | None) -> int:
-    if not isinstance(change, RowChanges):
-        return 0
-    changed = (one for one in change.changes if server is None or server.changes(one.table))
-    return len(list(changed)) + len(change.copies)
-
-
-def _created(change: Change) -> str:
-    """The name of the new session that a change makes; empty if it makes none."""
+def _rows_and_name(change: Change, server: AgentServer | None) -> tuple[int, str]:
+    """The number of rows that a change writes, and the name of the new session that it makes, if any."""
     if isinstance(change, NewFile):
-        return change.name
-    return change.created if isinstance(change, RowChanges) else ""
+        return 0, change.name
+    if isinstance(change, Append):
+        return 0, ""
+    changed = sum(server is None or server.changes(one.table) for one in change.changes)
+    return changed + len(change.copies), change.created
 
 
 def handoff_of(run: Run) -> str:
@@ -414,84 +373,40 @@ def other_writers(run: Run, writer: str) -> list[str]:
 # ---- the result --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ResultView:
-    """A compaction that was written: its figures, and the last appended line or the new session."""
-
-    compaction: Compaction
-    entries: int
-    blocks: int
-    line: str
-    line_number: int | None
-    line_bytes: int
-    resume: str
-    """The command that continues the session, or the new one."""
-    is_in_database: bool
-    """Whether rows were changed instead of lines appended."""
-    can_restore: bool
-    """Whether a backup can replace the session."""
-    new_session: Session | None
-    certificate: Certificate | None
-
-    @property
-    def notes(self) -> list[tuple[str, str]]:
-        """The user's notes in the new session, each with the first entry of its span."""
-        run = self.compaction.run
-        if run is None or not self.compaction.created:
-            return []
-        gone = {raw["entryId"] for raw in self.compaction.origins if raw.get("blockIndex") is None}
-        return [(entry_id, words) for entry_id, words in run.notes.items() if entry_id in gone]
-
-    @property
-    def continued(self) -> Session:
-        """The session from which the agent continues."""
-        return self.new_session or self.compaction.session
-
-    @property
-    def is_imported(self) -> bool:
-        """Whether the session is in Redline's own directory, where no agent looks for it."""
-        return self.compaction.session.root.path == str(managed_path())
-
-    @property
-    def is_restored(self) -> bool:
-        """Whether the compaction was undone since, or a restore has removed its line."""
-        run = self.compaction.run
-        return run is not None and run.state == RunState.RESTORED
-
-    @property
-    def is_undone(self) -> bool:
-        """Whether it was undone, and the undo is not removed by a restore."""
-        return self.is_restored and self.compaction.undos.filter(is_whole=True).exists()
-
-    @property
-    def keep(self) -> str:
-        """The fraction that was to be kept, in percent."""
-        return f"{100 * float(self.compaction.parameters['compression_ratio']):g}"
-
-    @property
-    def backup_name(self) -> str:
-        return Path(self.compaction.backup.path).name
-
-
-def view_result(compaction: Compaction) -> ResultView:
-    """The result of a compaction."""
-    targets = [Target(raw["entryId"], raw.get("blockIndex")) for raw in compaction.origins]
+def view_result(compaction: Compaction) -> dict[str, Any]:
+    """The result of a compaction, for its page: its figures, and the last appended line or the new session."""
+    run, session = compaction.run, compaction.session
+    whole = {raw["entryId"] for raw in compaction.origins if raw.get("blockIndex") is None}
     line, number, length = _appended_line(compaction)
-    agent = compaction.session.agent
-    is_in_database = agent.store.database(compaction.session.path) is not None
-    return ResultView(
-        compaction=compaction,
-        entries=sum(target.block_index is None for target in targets),
-        blocks=sum(target.block_index is not None for target in targets),
-        line=line,
-        line_number=number,
-        line_bytes=length,
-        resume=resume_line(agent, Path(compaction.created) if compaction.created else compaction.session.path),
-        is_in_database=is_in_database,
-        can_restore=not (is_in_database or agent.store.is_append_only),
-        new_session=_new_session(compaction),
-        certificate=certificate_in(compaction),
-    )
+    is_in_database = session.agent.store.database(session.path) is not None
+    is_restored = run is not None and run.state == RunState.RESTORED
+    notes = run.notes if run is not None and compaction.created else {}
+    new_session = _new_session(compaction)
+    return {
+        "compaction": compaction,
+        "entries": sum(raw.get("blockIndex") is None for raw in compaction.origins),
+        "blocks": sum(raw.get("blockIndex") is not None for raw in compaction.origins),
+        "line": line,
+        "line_number": number,
+        "line_bytes": length,
+        # The command that continues the session, or the new one.
+        "resume": resume_line(session.agent, Path(compaction.created) if compaction.created else session.path),
+        "is_in_database": is_in_database,
+        # Whether a backup can replace the session.
+        "can_restore": not (is_in_database or session.agent.store.is_append_only),
+        "new_session": new_session,
+        "continued": new_session or session,
+        "certificate": certificate_in(compaction),
+        # The user's notes in the new session, each with the first entry of its span.
+        "notes": [(entry_id, words) for entry_id, words in notes.items() if entry_id in whole],
+        # In Redline's own directory, no agent looks for a session.
+        "is_imported": session.root.path == str(managed_path()),
+        # Undone since, or a restore has removed its line; and undone by an undo that no restore has removed.
+        "is_restored": is_restored,
+        "is_undone": is_restored and compaction.undos.filter(is_whole=True).exists(),
+        "keep": f"{100 * float(compaction.parameters['compression_ratio']):g}",
+        "backup_name": Path(compaction.backup.path).name,
+    }
 
 
 def certify_again(compaction: Compaction, now: datetime) -> None:
@@ -542,111 +457,25 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
 # ---- what was removed --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReasonRow:
-    """The units with one reason: their proposers, their approvals, and the parts that are kept."""
-
-    title: str
-    key: str
-    removed: Sequence[ReviewUnit]
-    kept: int
-
-    @property
-    def tokens(self) -> int:
-        return sum(unit.tokens for unit in self.removed)
-
-    @property
-    def calls(self) -> tuple[int, int]:
-        """The first and the last call of the planner that proposed some of them; 0 if none did."""
-        calls = [unit.call for unit in self.removed if unit.call]
-        return (min(calls), max(calls)) if calls else (0, 0)
-
-    @property
-    def proposer(self) -> str:
-        """Their proposer, if it was not a call of the planner."""
-        sources = {unit.item.source for unit in self.removed}
-        return "a hook" if sources == {Proposal.Source.HOOK} else "you" if self.is_by_hand else "an earlier run"
-
-    @property
-    def is_by_hand(self) -> bool:
-        return all(unit.item.source == Proposal.Source.HUMAN for unit in self.removed)
-
-    @property
-    def singly(self) -> int:
-        return sum(not unit.is_bulk for unit in self.removed)
-
-    @property
-    def in_bulk(self) -> int:
-        return len(self.removed) - self.singly
-
-    @property
-    def opened(self) -> int:
-        return sum(unit.is_opened for unit in self.removed)
-
-
-@dataclass(frozen=True, slots=True)
-class Removals:
-    """All removed units, and the maps of the context, drawn at one scale."""
-
-    look: LastLook
-    rows: Sequence[ReasonRow]
-    before: StruckMap
-    after: TokenMap
-
-    @property
-    def account(self) -> ReviewAccount:
-        return self.look.account
-
-    @property
-    def count(self) -> int:
-        return len(self.account.approved)
-
-    @property
-    def kept(self) -> int:
-        return sum(row.kept for row in self.rows)
-
-    @property
-    def tokens(self) -> int:
-        return self.account.struck
-
-    @property
-    def approved_from(self) -> datetime | None:
-        return min(self._times, default=None)
-
-    @property
-    def approved_to(self) -> datetime | None:
-        return max(self._times, default=None)
-
-    @property
-    def _times(self) -> list[datetime]:
-        return [unit.approval.at for unit in self.account.approved if unit.approval is not None]
-
-
-def removals_of(account: ReviewAccount) -> Removals:
-    """The removals of an account's approved plan; rows with the largest sum first."""
-    removed: dict[str, list[ReviewUnit]] = {}
-    kept: dict[str, int] = {}
-    for unit in account.units:
-        if unit.is_approved:
-            removed.setdefault(unit.title, []).append(unit)
-        elif unit.is_kept:
-            kept[unit.title] = kept.get(unit.title, 0) + 1
-    titles = dict.fromkeys((*removed, *kept))
-    keys = {unit.title: unit.key for unit in account.units}
-    rows = [ReasonRow(title, keys[title], removed.get(title, ()), kept.get(title, 0)) for title in titles]
-    rows.sort(key=lambda row: (-row.tokens, row.title))
-    return Removals(last_look(account), rows, struck_map(account.transcript, account.review), _map_after(account))
-
-
-def _map_after(account: ReviewAccount) -> TokenMap:
-    """The map of the kept part, at the scale of the whole."""
+def removals_of(account: ReviewAccount) -> dict[str, Any]:
+    """The removals of an account's approved plan, for the page: by reason, the largest sum first, and the maps of the
+    context before and after, drawn at one scale."""
     goes = account.review.goes
+    times = [unit.approval.at for unit in account.approved if unit.approval is not None]
     stays = [
         piece
         for piece, target in pieces_of(account.transcript, goes)
         if target not in goes and Target(target.entry_id) not in goes
     ]
-    return draw(stays, account.transcript.tokens)
+    return {
+        "account": account,
+        "look": last_look(account),
+        "rows": groups_of(account.approved, account.kept),
+        "before": struck_map(account.transcript, account.review),
+        "after": draw(stays, account.transcript.tokens),
+        "approved_from": min(times, default=None),
+        "approved_to": max(times, default=None),
+    }
 
 
 # ---- the cost ----------------------------------------------------------------------------------------------
@@ -661,61 +490,8 @@ FEWEST: Final = 8
 """The minimum number of requests that it shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class CostPlot:
-    """The cost of input by the number of requests, as two lines that cross."""
-
-    requests: int
-    as_is: str
-    struck: str
-    cross_x: float
-    cross_y: float
-    as_is_total: str
-    struck_total: str
-    as_is_y: float
-    struck_y: float
-
-
-@dataclass(frozen=True, slots=True)
-class CostView:
-    """The cost side of a plan. Tokens are in the measure of the context."""
-
-    model: str
-    saved_tokens: int
-    rewritten: int
-    """Tokens that the first request writes to the prompt cache again: the kept ones after the first deletion."""
-    turn: int
-    """The turn of the first deletion."""
-    known: SourcedValue[InputPrices] | None
-    cost: InputCost | None
-    plot: CostPlot | None
-
-    @property
-    def pays_after(self) -> int | None:
-        return self.cost.pays_after if self.cost is not None else None
-
-    @property
-    def money(self) -> dict[str, str]:
-        """The costs as text, by field of `InputCost`; empty without a price."""
-        names = ("before", "after", "saved", "once")
-        return {name: dollars(getattr(self.cost, name)) for name in names} if self.cost is not None else {}
-
-    @property
-    def assumptions(self) -> list[str]:
-        """The kinds of tokens that were counted as others because their price is unknown."""
-        prices = self.known.value if self.known is not None else None
-        if prices is None:
-            return []
-        unknown = []
-        if prices.cache_read is None:
-            unknown.append("Cached input is counted as input, because its price is not known.")
-        if prices.cache_write is None:
-            unknown.append("Writing to the cache is counted as input, because its price is not known.")
-        return unknown
-
-
-def view_cost(account: ReviewAccount, home: Path | None = None) -> CostView:
-    """The saving and the cost of the approved plan."""
+def view_cost(account: ReviewAccount) -> dict[str, Any]:
+    """The saving and the cost of the approved plan, for the page. Tokens are in the measure of the context."""
     entries, session = account.transcript.entries, account.run.session
     first = min(
         (entry.position for target in account.review.goes if (entry := account.transcript.entry(target.entry_id))),
@@ -724,51 +500,53 @@ def view_cost(account: ReviewAccount, home: Path | None = None) -> CostView:
     stats = account.review.approved_stats
     following = sum(entry.tokens for entry in entries[first:]) - (stats.tokens_before - stats.tokens_after)
     rewritten = account.before.of(max(0, following))
-    known = prices_of_session(session, home or Path.home())
+    known = prices_of_session(session, Path.home())
     before, after = account.before.tokens, account.after.tokens
-    cost = input_cost(before, after, rewritten, known.value.read, known.value.write) if known is not None else None
-    return CostView(
-        model=session.model,
-        saved_tokens=before - after,
-        rewritten=rewritten,
-        turn=sum(entry.role == Role.USER for entry in entries[: first + 1]),
-        known=known,
-        cost=cost,
-        plot=_plot(cost) if cost is not None else None,
-    )
+    view: dict[str, Any] = {
+        "model": session.model,
+        "saved_tokens": before - after,
+        # The first request writes the kept tokens after the first deletion to the prompt cache again.
+        "rewritten": rewritten,
+        # The turn of the first deletion.
+        "turn": sum(entry.role == Role.USER for entry in entries[: first + 1]),
+        "known": known,
+    }
+    if known is None:
+        return view
+    cost = input_cost(before, after, rewritten, known.value.read, known.value.write)
+    counted = (("Cached input", known.value.cache_read), ("Writing to the cache", known.value.cache_write))
+    return {
+        **view,
+        "money": {name: dollars(getattr(cost, name)) for name in ("before", "after", "saved", "once")},
+        "pays_after": cost.pays_after,
+        "plot": _plot(cost, cost.pays_after) if cost.pays_after is not None else None,
+        "assumptions": [
+            f"{what} is counted as input, because its price is not known." for what, price in counted if price is None
+        ],
+    }
 
 
-def _plot(cost: InputCost) -> CostPlot | None:
-    """The drawing; None if the compaction never pays, as with a price of 0."""
-    pays = cost.pays_after
-    if pays is None:
-        return None
-    requests = max(FEWEST, math.ceil(BEYOND * pays))
+def _plot(cost: InputCost, pays_after: int) -> dict[str, Any]:
+    """The cost of input by the number of requests, as two lines that cross where the compaction begins to pay."""
+    requests = max(FEWEST, math.ceil(BEYOND * pays_after))
     most = max(cost.as_is(requests), cost.struck(requests))
 
     def place(count: float, spent: float) -> tuple[float, float]:
         x = LEFT + (RIGHT - LEFT) * count / requests
         return round(x, 1), round(BOTTOM - HEIGHT * spent / most, 1)
 
-    start, as_is, struck = (
-        place(0, 0),
-        place(requests, cost.as_is(requests)),
-        place(requests, cost.struck(requests)),
-    )
-    begun = place(0, cost.once)
-    cross = place(cost.once / cost.saved, cost.struck(cost.once / cost.saved))
-    return CostPlot(
-        requests=requests,
-        as_is=_line(start, as_is),
-        struck=_line(begun, struck),
-        cross_x=cross[0],
-        cross_y=cross[1],
-        as_is_total=dollars(cost.as_is(requests)),
-        struck_total=dollars(cost.struck(requests)),
-        as_is_y=max(10.0, as_is[1] - 6),
-        struck_y=min(BOTTOM - 6.0, place(0, cost.struck(requests * (1 - LABEL / (RIGHT - LEFT))))[1] + 14),
-    )
+    def line(first: float, last: float) -> str:
+        (x, y), (end_x, end_y) = place(0, first), place(requests, last)
+        return f"M{x} {y}L{end_x} {end_y}"
 
-
-def _line(start: tuple[float, float], end: tuple[float, float]) -> str:
-    return f"M{start[0]} {start[1]}L{end[0]} {end[1]}"
+    as_is, struck, cross = cost.as_is(requests), cost.struck(requests), cost.once / cost.saved
+    return {
+        "requests": requests,
+        "as_is": line(0, as_is),
+        "struck": line(cost.once, struck),
+        "cross": place(cross, cost.struck(cross)),
+        "as_is_total": dollars(as_is),
+        "struck_total": dollars(struck),
+        "as_is_y": max(10.0, place(requests, as_is)[1] - 6),
+        "struck_y": min(BOTTOM - 6.0, place(0, cost.struck(requests * (1 - LABEL / (RIGHT - LEFT))))[1] + 14),
+    }

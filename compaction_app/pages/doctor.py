@@ -19,7 +19,7 @@ from sessions_app.sessionlog.text import plural
 from sessions_app.storage.repair import planned_repair
 from sessions_app.storage.session_loader import diagnose
 from sessions_app.templatetags.formatting import escape_line
-from sessions_app.web.pages import redirect, status_of
+from sessions_app.web.pages import redirect, status_of, view_or_fault
 
 FINDINGS_SHOWN: Final = 200
 CHANGES_SHOWN: Final = 200
@@ -67,11 +67,7 @@ def doctor(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, session: Session, fault: RedlineError | None = None) -> HttpResponse:
-    view = None
-    try:
-        view = view_diagnosis(session)
-    except RedlineError as unreadable:
-        fault = fault or unreadable
+    view, fault = view_or_fault(lambda: view_diagnosis(session), fault)
     context = {"session": session, "view": view, "fault": fault, "active_nav": "sessions"}
     return render(request, "doctor/doctor.html", context, status=status_of(fault))
 

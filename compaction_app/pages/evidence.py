@@ -6,11 +6,9 @@ A proposal without lines of a file, a repeated output or names has no evidence.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -26,9 +24,18 @@ from compaction_app.entries.view import author_of
 from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import open_snapshot_texts, snapshot_of
-from compaction_app.review.lines import call_of, checked_reason, file_history, ref_of, standing_later, stays, target_of
+from compaction_app.review.lines import (
+    Outline,
+    call_of,
+    checked_reason,
+    file_history,
+    ref_of,
+    standing_later,
+    stays,
+    target_of,
+)
 from compaction_app.runs.reviews import reviewed
-from sessions_app.sessionlog.entries import Role, Target
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.pages import status_of, wants_fragment
 
@@ -62,75 +69,6 @@ class SideLine:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
-    """Lines of both sides, the same number on each, and their line numbers."""
-
-    left: Sequence[SideLine]
-    right: Sequence[SideLine]
-    left_range: str
-    right_range: str
-
-
-@dataclass(frozen=True, slots=True)
-class LineEvidence:
-    """The lines of a proposal beside those of the later text that has most of them."""
-
-    standing: Standing
-    left: EntryPlace
-    right: EntryPlace | None
-    """None if no later kept text has any of its lines."""
-    later: Sequence[EntryPlace]
-    """The later kept calls on the same file."""
-    more_later: int
-    excerpts: Sequence[Excerpt]
-    lines: int
-    """Of the whole text on the left."""
-    left_out: int
-    """Lines that do not stand and are not shown."""
-
-    shortest: int = LINE_LENGTH
-    """Characters of the shortest lines that are compared."""
-
-    @property
-    def missing(self) -> int:
-        return self.standing.total - self.standing.lines
-
-
-@dataclass(frozen=True, slots=True)
-class NamedPlace:
-    """A name, and its nearest place in kept entries: a later one, if there is any."""
-
-    name: str
-    place: EntryPlace
-
-
-@dataclass(frozen=True, slots=True)
-class NameEvidence:
-    """The names of a proposal: those that occur in no kept entry, and the places of the others."""
-
-    total: int
-    nowhere: Sequence[str]
-    more_nowhere: int
-    elsewhere: Sequence[NamedPlace]
-    more_elsewhere: int
-
-    @property
-    def missing(self) -> int:
-        return len(self.nowhere) + self.more_nowhere
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """The evidence for a reason."""
-
-    proposal: EntryPlace
-    reason: str
-    """The part of the reason that is true of the kept entries now."""
-    lines: LineEvidence | None
-    names: NameEvidence | None
-
-
 class EvidenceMaker:
     """Evidence for the proposals of one run, in its present review.
 
@@ -141,13 +79,14 @@ class EvidenceMaker:
         self._run = run
         self._reviewed = reviewed(run)
         self._session = run.session.get_absolute_url()
+        self._outline = Outline(self.transcript, self._reviewed.review)
 
     @property
     def transcript(self) -> Transcript:
         return self._reviewed.reviewer.transcript
 
-    def evidence(self, target: Target, *, whole: bool = False) -> Evidence | None:
-        """The evidence for one proposal; None if there is no such proposal. `whole`: with every line."""
+    def evidence(self, target: Target, *, whole: bool = False) -> dict[str, Any] | None:
+        """The evidence for one proposal, for the page; None if there is no such proposal. `whole`: with every line."""
         item = self._reviewed.review.items.get(target)
         if item is None or item.position < 0:
             return None
@@ -157,12 +96,17 @@ class EvidenceMaker:
             transcript = prepared.transcript(texts)
             lines = self._lines(item, reason, transcript, ALL_LINES if whole else LINES_SHOWN)
             names = self._names(item, transcript) if is_about_names(reason) else None
-        place = self._place(Object(item.position))
-        return Evidence(place, checked_reason(reason, lines.standing if lines is not None else None), lines, names)
+        return {
+            "proposal": self._place(Object(item.position)),
+            # The part of the reason that is true of the kept entries now.
+            "reason": checked_reason(reason, lines["standing"] if lines is not None else None),
+            "lines": lines,
+            "names": names,
+        }
 
     # ---- lines ------------------------------------------------------------------------------------------
 
-    def _lines(self, item: ReviewItem, reason: str, transcript: Transcript, most: int) -> LineEvidence | None:
+    def _lines(self, item: ReviewItem, reason: str, transcript: Transcript, most: int) -> dict[str, Any] | None:
         repeated = repeat_in(reason)
         other = transcript.entry(repeated) if repeated is not None else None
         if other is not None:
@@ -185,8 +129,8 @@ class EvidenceMaker:
 
     def _compared(
         self, transcript: Transcript, shown: Object, later: Sequence[Object], best: Object | None, most: int
-    ) -> LineEvidence:
-        """One text beside the best of later ones; its lines stand if any of these has them."""
+    ) -> dict[str, Any]:
+        """One text beside the one of later texts that has most of its lines; they stand if any of these has them."""
         text = text_shown(transcript, shown)
         own, beside = lines_of(text), text_shown(transcript, best) if best is not None else ""
         known = {line for found in later for line in lines_of(text_shown(transcript, found))}
@@ -195,34 +139,40 @@ class EvidenceMaker:
         lost = states.count("lost")
         sides = _Sides(text, beside, states, set(own))
         pieces = list(sides.excerpts(pairs, most if best is not None or most == ALL_LINES else ALONE_SHOWN))
-        drawn = sum(line.state == "lost" for piece in pieces for line in piece.left)
+        drawn = sum(line.state == "lost" for piece in pieces for line in piece["left"])
         places = [self._place(found) for found in reversed(later)]
-        return LineEvidence(
-            standing=Standing(states.count("stands"), states.count("stands") + lost),
-            left=self._place(shown),
-            right=self._place(best) if best is not None else None,
-            later=places[:LATER_SHOWN],
-            more_later=max(0, len(places) - LATER_SHOWN),
-            excerpts=pieces,
-            lines=len(own),
-            left_out=lost - drawn,
-        )
+        return {
+            "standing": Standing(states.count("stands"), states.count("stands") + lost),
+            "missing": lost,
+            "left": self._place(shown),
+            "right": self._place(best) if best is not None else None,
+            # The later kept calls on the same file.
+            "later": places[:LATER_SHOWN],
+            "more_later": max(0, len(places) - LATER_SHOWN),
+            "excerpts": pieces,
+            # The lines of the whole text on the left, and those that do not stand and are not shown.
+            "lines": len(own),
+            "left_out": lost - drawn,
+            "shortest": LINE_LENGTH,
+        }
 
     # ---- names ------------------------------------------------------------------------------------------
 
-    def _names(self, item: ReviewItem, transcript: Transcript) -> NameEvidence:
-        """The places of a proposal's names outside the deleted entries."""
+    def _names(self, item: ReviewItem, transcript: Transcript) -> dict[str, Any]:
+        """The names of a proposal that occur in no kept entry, and the nearest place of each other one: a later place,
+        if there is any."""
         objects = self._objects(item.target)
         places = name_places(transcript, objects, self._stays)
         nowhere = [name for name, at in places.items() if at is None]
-        elsewhere = [NamedPlace(name, self._place(at)) for name, at in places.items() if at is not None]
-        return NameEvidence(
-            total=len(places),
-            nowhere=nowhere[:NAMES_SHOWN],
-            more_nowhere=max(0, len(nowhere) - NAMES_SHOWN),
-            elsewhere=elsewhere[:NAMES_SHOWN],
-            more_elsewhere=max(0, len(elsewhere) - NAMES_SHOWN),
-        )
+        elsewhere = [(name, self._place(at)) for name, at in places.items() if at is not None]
+        return {
+            "total": len(places),
+            "missing": len(nowhere),
+            "nowhere": nowhere[:NAMES_SHOWN],
+            "more_nowhere": max(0, len(nowhere) - NAMES_SHOWN),
+            "elsewhere": elsewhere[:NAMES_SHOWN],
+            "more_elsewhere": max(0, len(elsewhere) - NAMES_SHOWN),
+        }
 
     def _objects(self, target: Target) -> Collection[Object]:
         """The objects that a proposal deletes: its own, and the other side of its tool call."""
@@ -237,14 +187,9 @@ class EvidenceMaker:
 
     # ---- words ------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _turns(self) -> Sequence[int]:
-        """The positions at which turns begin."""
-        return [entry.position for entry in self.transcript.entries if entry.role == Role.USER]
-
     def _place(self, found: Object) -> EntryPlace:
         entry = self.transcript.entries[found.position]
-        turn = bisect_right(self._turns, found.position)
+        turn = self._outline.turn_number(found.position)
         block = entry.blocks[found.slot].type if found.slot != WHOLE else ""
         tool = next((one.tool_name for one in self._results(found)), entry.tool_name)
         who = author_of(entry.role, tool, block, otherwise=entry.entry_type)
@@ -272,17 +217,20 @@ class _Sides:
         self._states = states
         self._new = ["same" if not line or line in known else "new" for line in lines_of(right)]
 
-    def excerpts(self, pairs: Sequence[LinePair], most: int) -> Iterator[Excerpt]:
-        """The lines that do not stand, with their surroundings; the first lines if all of them stand."""
+    def excerpts(self, pairs: Sequence[LinePair], most: int) -> Iterator[dict[str, Any]]:
+        """The lines that do not stand, with their surroundings; the first lines if all of them stand.
+
+        Each excerpt has the same number of lines on both sides, and the range of their line numbers.
+        """
         lost = [pair for pair in pairs if self._is_lost(pair)]
         pieces = excerpts(pairs, self._is_lost, AROUND, most) if lost and most < len(pairs) else [pairs[:most]]
         for piece in pieces:
-            yield Excerpt(
-                [self._line(self._left, self._states, pair.left) for pair in piece],
-                [self._line(self._right, self._new, pair.right) for pair in piece],
-                _range([pair.left for pair in piece]),
-                _range([pair.right for pair in piece]),
-            )
+            yield {
+                "left": [self._line(self._left, self._states, pair.left) for pair in piece],
+                "right": [self._line(self._right, self._new, pair.right) for pair in piece],
+                "left_range": _range([pair.left for pair in piece]),
+                "right_range": _range([pair.right for pair in piece]),
+            }
 
     def _is_lost(self, pair: LinePair) -> bool:
         return pair.left is not None and self._states[pair.left] == "lost"

@@ -5,8 +5,7 @@ Their settings are how long each agent may wait, and which plans pass without a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import cache
 from http import HTTPStatus
 from typing import Any, ClassVar, Final
@@ -147,31 +146,19 @@ ASKED_SHOWN: Final = 20
 """The latest review requests that the page lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingAgent:
-    """An agent that waits for a review, for the banner."""
-
-    handshake: Handshake
-    title: str
-    """The title of its session."""
-    address: str
-    """The page on which its plan is reviewed, or watched during planning."""
-    is_planned: bool
-
-
-def waiting_agents() -> list[WaitingAgent]:
-    """The waiting agents, the one whose time ends first at the beginning."""
+def waiting_agents() -> list[dict[str, Any]]:
+    """The agents that wait for a review, for the banner; the one whose time ends first at the beginning."""
     # Every page queries this, and usually no agent waits.
     if not _is_any_open():
         return []
     found = Handshake.objects.open().shown().with_session().order_by("ends_at")
     return [
-        WaitingAgent(
-            one,
-            one_line(one.session.heading, TITLE_CHARACTERS),
-            address_of(one),
-            one.state == HandshakeState.WAITING,
-        )
+        {
+            "handshake": one,
+            "title": one_line(one.session.heading, TITLE_CHARACTERS),
+            "address": address_of(one),
+            "is_planned": one.state == HandshakeState.WAITING,
+        }
         for one in found
     ]
 
@@ -186,14 +173,14 @@ def asking_agents() -> list[str]:
 
 
 def address_of(handshake: Handshake) -> str:
-    """The page on which a handshake can be decided or watched."""
+    """The page on which the plan of a handshake is reviewed, or watched during planning."""
     if handshake.run_id is None:
         return reverse("compaction:handshake", args=(handshake.pk,))
     name = "compaction:review" if handshake.state == HandshakeState.WAITING else "compaction:run"
     return reverse(name, args=(handshake.run_id,))
 
 
-def waiting_on_page(request: HttpRequest) -> dict[str, Callable[[], Sequence[WaitingAgent]]]:
+def waiting_on_page(request: HttpRequest) -> dict[str, Callable[[], list[dict[str, Any]]]]:
     """The waiting agents, for every page; queried only if a page shows them."""
     del request
     return {"waiting_agents": cache(waiting_agents)}

@@ -6,14 +6,12 @@ The loss of a summary of an indexed session is computed once, and cached for the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -28,10 +26,10 @@ from compaction_app.core.summary_loss import (
     replacement_by,
     summaries_on,
 )
-from compaction_app.core.summary_ranges import FileTouch, ReplacedTurn
+from compaction_app.core.summary_ranges import FileTouch
 from compaction_app.entries.branches import BranchState, branch_state, find_leaf
-from compaction_app.entries.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
-from compaction_app.entries.view import ShownText, TextSource, whole
+from compaction_app.entries.lost_subjects import bars_of, below_project, lost_lists
+from compaction_app.entries.view import TextSource, whole
 from compaction_app.lookups import known_draft, known_session
 from compaction_app.models import SummaryDraft, written_by_redline
 from compaction_app.summaries.drafts import shown_task_of
@@ -40,9 +38,9 @@ from sessions_app.document.document import Document, indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Basis, ContextSize, Tally, model_of
 from sessions_app.sessionlog.entries import Entry, moment_of, tokens_of
-from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import utf16_length
-from sessions_app.web.pages import redirect, status_of
+from sessions_app.web.pages import redirect, status_of, view_or_fault
 
 
 class BranchSummary(NamedTuple):
@@ -149,124 +147,63 @@ SUMMARY_SHOWN: Final = 60_000
 """Characters of the summary that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRow:
-    """A replaced turn: the user's text, and the touched files, with paths relative to the project's directory."""
-
-    turn: ReplacedTurn
-    tokens: int
-    when: datetime | None
-    files: str
-    more_files: int
-
-
-@dataclass(frozen=True, slots=True)
-class LossView:
-    """The data of a summary's page. Token counts are in the measure of the context before it."""
-
-    found: BranchSummary
-    loss: SummaryLoss
-    replaced: Replacement
-    by_redline: bool
-    """Whether Redline appended it."""
-    when: datetime | None
-    went_on: timedelta | None
-    """How long the session continued after it; None if that is not recorded, or it did not."""
-    window_percent: int | None
-    after: ContextSize
-    tokens_replaced: int
-    bars: Sequence[HeldBar]
-    plan_bars: Sequence[HeldBar]
-    plan_tokens: int | None
-    plan_keep: float
-    """The tokens that the plan keeps, in percent of those before."""
-    is_plan_larger: bool
-    """Whether a plan must keep more than the summary left."""
-    lost: Mapping[str, LostList]
-    """By measure."""
-    turns: Sequence[TurnRow]
-    more_turns: int
-    text: str
-    shown: ShownText
-    """The text, rendered."""
-    left_out: int
-    tokens: int
-
-    @property
-    def rows(self) -> list[tuple[HeldBar, HeldBar | None]]:
-        """Each measure with that of the plan, if there is one."""
-        return list(zip_longest(self.bars, self.plan_bars))
-
-    @property
-    def lost_by_title(self) -> list[tuple[str, LostList]]:
-        return [(measure.capitalize(), self.lost[measure]) for measure in MEASURES]
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no counted subject was lost."""
-        return not any(one.total for one in self.lost.values())
-
-
-def view_loss(session: Session, found: BranchSummary) -> LossView:
-    """The loss of a summary or of a draft, for its page."""
+def view_loss(session: Session, found: BranchSummary) -> dict[str, Any]:
+    """The loss of a summary or of a draft, for its page. Token counts are in the measure of the context before it."""
     loss, replacement = found.loss, found.loss.replacement
     plan, summary, before = loss.plan, replacement.summary, found.before
     when, ended = summary.entry.moment, found.last.moment
     text = loss.text[:SUMMARY_SHOWN]
-    return LossView(
-        found,
-        loss,
-        replacement,
-        by_redline=summary.entry.id in written_by_redline(session),
-        when=when,
-        went_on=ended - when if when is not None and ended is not None and ended > when else None,
-        window_percent=round(100 * before.tokens / session.window) if session.window else None,
-        after=before.without(replacement.tokens_before - replacement.tokens_after),
-        tokens_replaced=before.of(replacement.tokens_replaced),
-        bars=bars_of(loss.subjects, loss.still, loss.in_context),
-        plan_bars=bars_of(loss.subjects, plan.still, plan.in_context) if plan is not None else (),
-        plan_tokens=before.of(plan.tokens_after) if plan is not None else None,
-        plan_keep=_keep(replacement),
-        is_plan_larger=plan is not None and plan.tokens_after > 1.05 * replacement.tokens_after,
-        lost=lost_lists(loss.lost, loss.turn_numbers, session.cwd),
-        turns=_turn_rows(loss, before, session.cwd)[:TURNS_SHOWN],
-        more_turns=max(0, len(loss.turns) - TURNS_SHOWN),
-        text=text,
-        shown=whole(TextSource("text", text)),
-        left_out=max(0, len(loss.text) - SUMMARY_SHOWN),
-        tokens=before.of(tokens_of(utf16_length(loss.text))),
-    )
+    bars = bars_of(loss.subjects, loss.still, loss.in_context)
+    plan_bars = bars_of(loss.subjects, plan.still, plan.in_context) if plan is not None else []
+    lost = lost_lists(loss.lost, loss.turn_numbers, session.cwd)
+    tokens = before.shares([turn.tokens for turn in loss.turns])
+    return {
+        "found": found,
+        "loss": loss,
+        "replaced": replacement,
+        "by_redline": summary.entry.id in written_by_redline(session),
+        "when": when,
+        # How long the session continued after it; None if that is not recorded, or it did not.
+        "went_on": ended - when if when is not None and ended is not None and ended > when else None,
+        "window_percent": round(100 * before.tokens / session.window) if session.window else None,
+        "after": before.without(replacement.tokens_before - replacement.tokens_after),
+        "tokens_replaced": before.of(replacement.tokens_replaced),
+        "bars": bars,
+        "plan_bars": plan_bars,
+        "rows": list(zip_longest(bars, plan_bars)),
+        "plan_tokens": before.of(plan.tokens_after) if plan is not None else None,
+        # The tokens that the plan keeps, in percent of those before.
+        "plan_keep": min(
+            99.9, max(0.1, round(100 * (replacement.tokens_after / max(1, replacement.tokens_before)), 1))
+        ),
+        # Whether a plan must keep more than the summary left.
+        "is_plan_larger": plan is not None and plan.tokens_after > 1.05 * replacement.tokens_after,
+        "lost": lost,
+        "lost_by_title": [(measure.capitalize(), lost[measure]) for measure in MEASURES],
+        "is_complete": not any(one.total for one in lost.values()),
+        "turns": [
+            (turn, share, moment_of(turn.timestamp), _files(turn.files, session.cwd))
+            for turn, share in zip(loss.turns[:TURNS_SHOWN], tokens, strict=False)
+        ],
+        "more_turns": max(0, len(loss.turns) - TURNS_SHOWN),
+        "text": text,
+        "shown": whole(TextSource("text", text)),
+        "left_out": max(0, len(loss.text) - SUMMARY_SHOWN),
+        "tokens": before.of(tokens_of(utf16_length(loss.text))),
+    }
 
 
-def _keep(replacement: Replacement) -> float:
-    share = replacement.tokens_after / max(1, replacement.tokens_before)
-    return min(99.9, max(0.1, round(100 * share, 1)))
-
-
-def _turn_rows(loss: SummaryLoss, before: ContextSize, project: str) -> list[TurnRow]:
-    shares = before.shares([turn.tokens for turn in loss.turns])
-    return [
-        TurnRow(
-            turn,
-            tokens,
-            moment_of(turn.timestamp),
-            _files(turn.files[:FILES_SHOWN], project),
-            max(0, len(turn.files) - FILES_SHOWN),
-        )
-        for turn, tokens in zip(loss.turns, shares, strict=True)
-    ]
-
-
-def _files(files: Iterable[FileTouch], project: str) -> str:
-    """The files with their changes: `edit src/a.py ×3, src/b.py`."""
+def _files(files: Sequence[FileTouch], project: str) -> str:
+    """The files with their changes, relative to the project's directory: `edit src/a.py ×3, src/b.py, 2 more`."""
     words = []
     tool = ""
-    for file in files:
+    for file in files[:FILES_SHOWN]:
         path = below_project(file.path, project)
         named = path if file.tool == tool else f"{file.tool} {path}"
         words.append(f"{named} ×{file.times}" if file.times > 1 else named)
         tool = file.tool
-    return ", ".join(words)
+    more = len(files) - FILES_SHOWN
+    return ", ".join([*words, f"{more:,} more"] if more > 0 else words)
 
 
 @require_safe
@@ -292,11 +229,7 @@ def draft_lost(request: HttpRequest, draft: int) -> HttpResponse:
     found = known_draft(draft)
     if found.state != SummaryDraft.State.READY:
         return redirect(found)
-    view, fault = None, None
-    try:
-        view = view_loss(found.session, loss_of_draft(found))
-    except RedlineError as failure:
-        fault = failure
+    view, fault = view_or_fault(lambda: view_loss(found.session, loss_of_draft(found)))
     context = {
         "session": found.session,
         "draft": found,
@@ -310,13 +243,8 @@ def draft_lost(request: HttpRequest, draft: int) -> HttpResponse:
 
 def _show(request: HttpRequest, root: int, path: str, template: str) -> HttpResponse:
     session = known_session(root, path)
-    view, fault = None, None
-    try:
-        view = view_loss(session, loss_at(session, request.GET.get("entry", "")))
-    except RedlineError as failure:
-        if isinstance(failure, BadInput) and failure.code == "unknown_entry":
-            raise Http404(failure.message) from failure
-        fault = failure
+    entry_id = request.GET.get("entry", "")
+    view, fault = view_or_fault(lambda: view_loss(session, loss_at(session, entry_id)), not_found="unknown_entry")
     context = {"session": session, "view": view, "fault": fault, "active_nav": "sessions"}
     if view is None:
         return render(request, "losses/lost.html", context, status=status_of(fault))

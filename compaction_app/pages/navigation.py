@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -35,10 +35,10 @@ from compaction_app.lookups import known_session
 from sessions_app.cli import resume_line
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
+from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
 from sessions_app.sessionlog.tree import labels
 from sessions_app.storage.session_loader import LoadedSession
-from sessions_app.web.pages import InlineField, redirect, require_valid, status_of
+from sessions_app.web.pages import InlineField, redirect, require_valid, status_of, view_or_fault
 
 
 def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool = False) -> dict[str, Any]:
@@ -172,13 +172,7 @@ def _show(
     form: forms.Form | None,
     fault: RedlineError | None = None,
 ) -> HttpResponse:
-    view = None
-    try:
-        view = view_of(found, entry_id, timezone.now())
-    except RedlineError as unshown:
-        if isinstance(unshown, BadInput) and unshown.code == "unknown_entry":
-            raise Http404(unshown.message) from unshown
-        fault = fault or unshown
+    view, fault = view_or_fault(lambda: view_of(found, entry_id, timezone.now()), fault, not_found="unknown_entry")
     missing = []
     if view is not None:
         if form is None and template == LABEL:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from compaction_app.core.prompt import PREVIEW_LENGTH
 from compaction_app.core.states import ACTIVE, FINISHED, WRITTEN, RunState
 from compaction_app.lookups import known_run, known_session
-from compaction_app.models import Run, RunQuerySet, SummaryDraft
+from compaction_app.models import Run, SummaryDraft
 from compaction_app.planning.model_registry import model_of_session, models
 from compaction_app.planning.snapshots import known_torn_line, snapshot_of
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
@@ -39,33 +38,6 @@ _FILTERS: Final[dict[str, tuple[str, Collection[RunState]]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
-    """One of the filters, with the number of runs that it shows."""
-
-    name: str
-    words: str
-    count: int
-    is_current: bool
-
-
-def run_filters(asked: str) -> list[RunFilter]:
-    """The filters, with the requested one as the current one; all runs, if there is no such filter."""
-    chosen = asked if asked in _FILTERS else ""
-    states = Run.objects.shown().order_by().values_list("state").annotate(number=Count("pk"))
-    counts = {RunState(state): number for state, number in states}
-    return [
-        RunFilter(name, words, sum(counts.get(state, 0) for state in shown), name == chosen)
-        for name, (words, shown) in _FILTERS.items()
-    ]
-
-
-def filtered_runs(chosen: RunFilter) -> RunQuerySet:
-    """The runs that a filter shows, the latest first."""
-    states = _FILTERS[chosen.name][1]
-    return Run.objects.shown().with_session().filter(state__in=states).order_by("-pk")
-
-
 PAGE_SIZE: Final = 60
 DRAFTS_SHOWN: Final = 20
 PARTS: Final = ("planning", "size", "target")
@@ -75,12 +47,20 @@ PARTS: Final = ("planning", "size", "target")
 @require_safe
 def runs(request: HttpRequest) -> HttpResponse:
     """The runs that a filter shows, the latest first."""
-    filters = run_filters(request.GET.get("show", ""))
-    chosen = next(one for one in filters if one.is_current)
+    asked = request.GET.get("show", "")
+    chosen = asked if asked in _FILTERS else ""
+    shown = Run.objects.shown()
+    by_state = shown.order_by().values_list("state").annotate(number=Count("pk"))
+    counts = {RunState(state): number for state, number in by_state}
+    found = shown.with_session().filter(state__in=_FILTERS[chosen][1]).order_by("-pk")
     context = {
-        "page": Paginator(filtered_runs(chosen), PAGE_SIZE).get_page(request.GET.get("page")),
-        "filters": filters,
+        "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")),
+        # Each with the number of runs that it shows.
+        "filters": [
+            (name, words, sum(counts.get(state, 0) for state in states)) for name, (words, states) in _FILTERS.items()
+        ],
         "chosen": chosen,
+        "chosen_words": _FILTERS[chosen][0],
         "waiting": Run.objects.unseen().numbers(),
         "drafts": SummaryDraft.objects.shown().unfinished().with_session().order_by("-pk")[:DRAFTS_SHOWN],
         "automatic": automatic_planning(timezone.now(), Path.home()),

@@ -3,7 +3,6 @@ deleted; then decided in one step, or made the proposals of a run."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,13 +36,12 @@ from compaction_app.core.selection import (
 from compaction_app.core.selection import select as select_units
 from compaction_app.core.transcript import Transcript
 from compaction_app.entries.links import entry_address
-from compaction_app.entries.view import named_object, unit_words
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
 from compaction_app.planning.plan import MANUAL_PLANNER, effective_parameters
 from compaction_app.planning.snapshots import Prepared, mark_of, open_snapshot_texts, prepare_snapshot, snapshot_of
 from compaction_app.review.grouped_review import GroupedReview, decision_report
-from compaction_app.review.lines import file_history, target_of
+from compaction_app.review.lines import Outline, file_history, target_of, target_words
 from compaction_app.runs.commands import require_writable, start_run
 from compaction_app.runs.reviews import decide, reviewed
 from compaction_app.runs.unseen_proposals import mark_seen
@@ -69,66 +67,9 @@ _FATES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedRow:
-    """One unit of a selection."""
-
-    words: str
-    address: str
-    tokens: int
-    icon: str
-    """The icon before it; empty for units that were not proposed."""
-
-
-@dataclass(frozen=True, slots=True)
-class SelectedRefusal:
-    """A selected unit that may not be deleted, and the reason."""
-
-    entry_id: str
-    address: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class SelectionSuggestion:
-    """A suggested selection, with its number of units."""
-
-    criterion: Criterion
-    words: str
-    count: int | None
-    """None if it would have to be searched."""
-
-    @property
-    def query(self) -> str:
-        """The query of its address."""
-        return urlencode({"by": self.criterion.kind, "what": self.criterion.value})
-
-
-@dataclass(frozen=True, slots=True)
-class SelectionPreview:
-    """The content of a selection, and the possible decisions about it."""
-
-    criterion: Criterion
-    version: int
-    mark: str
-    proposed: int
-    turns: int
-    tokens: int
-    """The tokens deleted by approving the undecided proposals."""
-    undecided: int
-    approved: int
-    rejected: int
-    addable: int
-    addable_tokens: int
-    """The tokens deleted by adding the addable units."""
-    rows: Sequence[SelectedRow]
-    more: int
-    refused: int
-    refusals: Sequence[SelectedRefusal]
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.proposed or self.addable or self.refused)
+Suggestion = tuple[Criterion, str, str, int | None]
+"""A suggested selection: its criterion, the query of its address, its words, and its number of units, which is None if
+it would have to be searched."""
 
 
 @dataclass(frozen=True)
@@ -174,34 +115,34 @@ class SelectionScope:
             return [one.target for one in found.addable]
         return [item.target for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
 
-    def preview(self, criterion: Criterion) -> SelectionPreview:
+    def preview(self, criterion: Criterion) -> dict[str, Any]:
+        """The content of a selection, and the possible decisions about it, for the page."""
         found = self._selection(criterion)
         counts = Counter(_FATES.get(item.standing, "") for item in found.proposed)
         undecided = [item for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
-        starts = [entry.position for entry in self.transcript.entries if entry.role == Role.USER]
-        turns = {bisect_right(starts, item.position) for item in found.proposed}
-        return SelectionPreview(
-            criterion=criterion,
-            version=self.version,
-            mark=self.mark,
-            proposed=len(found.proposed),
-            turns=len(turns),
-            tokens=self._effect_tokens(Kind.APPROVE, [item.target for item in undecided]),
-            undecided=len(undecided),
-            approved=counts["ok"],
-            rejected=counts["stet"],
-            addable=len(found.addable),
-            addable_tokens=self._effect_tokens(Kind.ADD, [one.target for one in found.addable]),
-            rows=self._rows(found),
-            more=max(0, len(found.proposed) + len(found.addable) - ROWS),
-            refused=len(found.refused),
-            refusals=[
-                SelectedRefusal(one.target.entry_id, self._address(one.target.entry_id), one.refusal.message)
-                for one in found.refused[:REFUSED_SHOWN]
-            ],
-        )
+        outline = Outline(self.transcript, self.review)
+        turns = {outline.turn_number(item.position) for item in found.proposed}
+        return {
+            "criterion": criterion,
+            "version": self.version,
+            "mark": self.mark,
+            "is_empty": not (found.proposed or found.addable or found.refused),
+            "proposed": len(found.proposed),
+            "turns": len(turns),
+            # The tokens deleted by approving the undecided proposals, and by adding the addable units.
+            "tokens": self._effect_tokens(Kind.APPROVE, [item.target for item in undecided]),
+            "addable_tokens": self._effect_tokens(Kind.ADD, [one.target for one in found.addable]),
+            "undecided": len(undecided),
+            "approved": counts["ok"],
+            "rejected": counts["stet"],
+            "addable": len(found.addable),
+            "rows": self._rows(found),
+            "more": max(0, len(found.proposed) + len(found.addable) - ROWS),
+            "refused": len(found.refused),
+            "refusals": [(one, self._address(one.target.entry_id)) for one in found.refused[:REFUSED_SHOWN]],
+        }
 
-    def suggestions(self) -> list[SelectionSuggestion]:
+    def suggestions(self) -> list[Suggestion]:
         """Suggested selections: by tool, by kind, and by file; each with the number of its units."""
         units = list(units_of(self.transcript))
         tools = Counter(unit.tool for unit in units if unit.call is not None and unit.tool)
@@ -219,49 +160,37 @@ class SelectionScope:
             ),
         ]
 
-    def suggestions_like(self, target: Target) -> list[SelectionSuggestion]:
+    def suggestions_like(self, target: Target) -> list[Suggestion]:
         """Selections of which a proposal or an entry is an example: its tool, its file, thinking; and older entries."""
-        transcript = self.transcript
-        entry = transcript.entry(target.entry_id)
+        entry = self.transcript.entry(target.entry_id)
         if entry is None:
             return []
-        units = list(units_of(transcript))
-        found = [unit for unit in units if target in targets_of(unit, transcript)]
+        units = list(units_of(self.transcript))
+        found = [unit for unit in units if target in targets_of(unit, self.transcript)]
         reads = {call.order: call.touch.path for call in self.calls if call.touch.reads}
         tools = dict.fromkeys(unit.tool for unit in found if unit.call is not None and unit.tool)
         paths = dict.fromkeys(reads[unit.call] for unit in found if unit.call in reads)
-        thinking = sum(unit.kind == "reasoning" for unit in units)
         older = sum(unit.position < entry.position for unit in units)
+        called = Counter(unit.tool for unit in units if unit.call is not None)
+        read = Counter(reads.values())
+        thinking = sum(unit.kind == "reasoning" for unit in units)
+        is_thinking = any(unit.kind == "reasoning" for unit in found)
         return [
-            *(
-                _suggestion(
-                    SelectionKind.TOOL,
-                    tool,
-                    sum(unit.tool == tool for unit in units if unit.call is not None),
-                )
-                for tool in tools
-            ),
-            *(
-                _suggestion(SelectionKind.FILE, path, sum(other == path for other in reads.values()) - 1)
-                for path in paths
-            ),
-            *(
-                [_suggestion(SelectionKind.THINKING, "", thinking)]
-                if any(unit.kind == "reasoning" for unit in found)
-                else ()
-            ),
+            *(_suggestion(SelectionKind.TOOL, tool, called[tool]) for tool in tools),
+            *(_suggestion(SelectionKind.FILE, path, read[path] - 1) for path in paths),
+            *([_suggestion(SelectionKind.THINKING, "", thinking)] if is_thinking else ()),
             _suggestion(SelectionKind.OLDER, entry.entry_id, older),
         ]
 
-    def _older(self, units: Sequence[Unit]) -> list[SelectionSuggestion]:
+    def _older(self, units: Sequence[Unit]) -> list[Suggestion]:
         """Everything before the last turns, if there are more."""
         starts = [entry for entry in self.transcript.entries if entry.role == Role.USER]
         if len(starts) <= TURNS_KEPT:
             return []
         first = starts[-TURNS_KEPT]
         older = sum(unit.position < first.position for unit in units)
-        criterion = Criterion(SelectionKind.OLDER, first.entry_id)
-        return [SelectionSuggestion(criterion, f"everything before the last {TURNS_KEPT} turns", older)]
+        words = f"everything before the last {TURNS_KEPT} turns"
+        return [_suggestion(SelectionKind.OLDER, first.entry_id, older, words)]
 
     # ---- pieces -----------------------------------------------------------------------------------------
 
@@ -287,8 +216,9 @@ class SelectionScope:
         tokens = self._effect_tokens(kind, [item.target]) if kind is not None else 0
         return tokens or self.context.of(self._alone(item.target))
 
-    def _rows(self, found: ReviewSelection) -> list[SelectedRow]:
-        """The largest selected units, each with the tokens that deciding it deletes."""
+    def _rows(self, found: ReviewSelection) -> list[tuple[str, str, int, str]]:
+        """The largest selected units: the words of each, its address, the tokens that deciding it deletes, and the icon
+        before it, which is empty for units that were not proposed."""
         transcript, session = self.transcript, self.session
         units: list[ReviewItem | Addable] = [*found.proposed, *found.addable]
         largest = sorted(units, key=lambda one: -self._alone(one.target))[: 2 * ROWS]
@@ -301,9 +231,8 @@ class SelectionScope:
         rows = []
         with open_snapshot_texts(session.real_path(), self.prepared) as texts:
             for target, tokens, icon in sorted(numbered, key=lambda row: -row[1])[:ROWS]:
-                named = named_object(transcript, target)
-                words = unit_words(transcript, named, texts, session.cwd) if named is not None else ""
-                rows.append(SelectedRow(words, self._address(target.entry_id), tokens, icon))
+                words = target_words(transcript, target, texts, session.cwd)
+                rows.append((words, self._address(target.entry_id), tokens, icon))
         return rows
 
     def _address(self, entry_id: str) -> str:
@@ -337,10 +266,11 @@ def scope_of_branch(session: Session, leaf_id: str) -> SelectionScope:
     return SelectionScope(session, prepared, reviewer, reviewer.review([]), guard, calls)
 
 
-def _suggestion(kind: SelectionKind, value: str, count: int | None) -> SelectionSuggestion:
-    """A suggestion; for a path, the last parts are shown."""
+def _suggestion(kind: SelectionKind, value: str, count: int | None, words: str = "") -> Suggestion:
+    """A suggestion in these words or its own; for a path, the last parts are shown."""
     short = "/".join(value.split("/")[-PARTS_OF_PATH:]) if kind is SelectionKind.FILE else value
-    return SelectionSuggestion(Criterion(kind, value), Criterion(kind, short).words, count)
+    query = urlencode({"by": kind, "what": value})
+    return Criterion(kind, value), query, words or Criterion(kind, short).words, count
 
 
 NOT_SELECTED: Final = "Nothing was selected."

@@ -36,7 +36,6 @@ from compaction_app.summaries.drafts import (
     stop_draft,
 )
 from compaction_app.summaries.presenter import (
-    AppendView,
     DraftView,
     SentParts,
     TaskView,
@@ -49,7 +48,15 @@ from compaction_app.summaries.presenter import (
 )
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
-from sessions_app.web.pages import CheckedField, acts_on_post, redirect, require_valid, status_of, wants_fragment
+from sessions_app.web.pages import (
+    CheckedField,
+    acts_on_post,
+    redirect,
+    require_valid,
+    status_of,
+    view_or_fault,
+    wants_fragment,
+)
 
 LONGEST_FOCUS = 4_000
 
@@ -178,8 +185,9 @@ def draft(request: HttpRequest, draft: int) -> HttpResponse:
         return _save(request, found)
     part = request.GET.get("part", "") if wants_fragment(request) else ""
     if part == "coming":
-        # It has ended: the page is another one.
-        return _show_coming(request, found) if found.is_active else HttpResponseClientRefresh()
+        if not found.is_active:
+            return HttpResponseClientRefresh()  # It has ended: the page is another one.
+        return render(request, f"{DRAFT}#coming", {"draft": found, "session": found.session})
     return _show_draft(request, found)
 
 
@@ -192,11 +200,7 @@ def _save(request: HttpRequest, found: SummaryDraft) -> HttpResponse:
         return _show_draft(request, found, fault, typed=str(form["text"].value() or ""))
     if wants_fragment(request):
         return _show_draft(request, found, part="judged")
-    return redirect(_AFTER_SAVING.get(request.POST.get("then", ""), _edit)(found))
-
-
-def _edit(found: SummaryDraft) -> str:
-    return found.get_absolute_url()
+    return redirect(_AFTER_SAVING.get(request.POST.get("then", ""), SummaryDraft.get_absolute_url)(found))
 
 
 _AFTER_SAVING: Final[dict[str, Callable[[SummaryDraft], str]]] = {
@@ -205,10 +209,6 @@ _AFTER_SAVING: Final[dict[str, Callable[[SummaryDraft], str]]] = {
     "replaced": lambda found: reverse("compaction:draft_lost", args=[found.pk]),
     "append": lambda found: reverse("compaction:append_draft", args=[found.pk]),
 }
-
-
-def _show_coming(request: HttpRequest, found: SummaryDraft) -> HttpResponse:
-    return render(request, f"{DRAFT}#coming", {"draft": found, "session": found.session})
 
 
 def _show_draft(
@@ -299,11 +299,7 @@ def append(request: HttpRequest, draft: int) -> HttpResponse:
 def _show_append(
     request: HttpRequest, found: SummaryDraft, form: AppendDraftForm, fault: RedlineError | None = None
 ) -> HttpResponse:
-    view: AppendView | None = None
-    try:
-        view = view_append(found, timezone.now())
-    except RedlineError as unshown:
-        fault = fault or unshown
+    view, fault = view_or_fault(lambda: view_append(found, timezone.now()), fault)
     missing = []
     if view is not None and form["plan"].value() != view.digest:
         # Boxes ticked for another plan do not confirm this one.

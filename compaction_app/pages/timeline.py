@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -20,11 +20,11 @@ from compaction_app.lookups import known_session
 from compaction_app.models import Compaction
 from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
-from sessions_app.sessionlog.context import ContextSize, Message
+from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import BoundaryControl, EntryKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
-from sessions_app.web.pages import acts_on_post, redirect, status_of
+from sessions_app.web.pages import acts_on_post, redirect, status_of, view_or_fault
 
 WIDTH, HEIGHT = 1000, 200
 COLUMNS: Final = 500
@@ -85,34 +85,8 @@ class PointRow:
         return -self.tokens_removed
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineView:
-    """The timeline of one branch."""
-
-    path: str
-    """The size over the entries, as the path of a drawing of WIDTH × HEIGHT."""
-    largest: int
-    """The size at the top of the drawing, in tokens."""
-    size: ContextSize
-    """The present size of the context."""
-    window_y: float | None
-    """The height of the model's window in the drawing, if it is in it."""
-    points: list[PointRow]
-    selected: PointRow | None
-    earlier: PointRow | None
-    later: PointRow | None
-    removed: list[EntryWords]
-    """The entries that the selected point removed; the first REMOVED_SHOWN."""
-    added: list[EntryWords]
-    """The entries that replaced them."""
-    taken_back: list[Compaction]
-    """Compactions that Redline wrote and that are not on this branch."""
-    is_in_database: bool
-    """Whether a compaction changes rows, so that no entry of a branch records it."""
-
-
-def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
-    """The timeline of a branch, with the point that ends at an entry selected; empty means the latest one.
+def view_timeline(session: Session, leaf_id: str, at: str) -> dict[str, Any]:
+    """The timeline of a branch, for its page: the point that ends at an entry is selected; empty means the latest one.
 
     Raises BadInput `unknown_entry`, and the errors of reading the session.
     """
@@ -121,7 +95,6 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     written = {row.entry_id: row for row in session.compactions.select_related("run").filter(created="")}
     sizes = [state.size.at(estimate) for estimate in found.sizes]
     largest = max((*sizes, 1))
-    is_in_database = session.agent.store.database(session.path) is not None
     places = {entry.id: place for place, entry in enumerate(state.branch)}
     at = at or (found.points[-1].last.id if found.points else "")
     rows = [
@@ -141,20 +114,24 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
         raise BadInput("unknown_entry", f"No change of this branch's context ends at entry {at}.")
     place = rows.index(selected) if selected is not None else 0
     removed, added = (selected.change.removed, selected.change.added) if selected is not None else ((), ())
-    return TimelineView(
-        path=_path(sizes, largest),
-        largest=largest,
-        size=state.size,
-        window_y=_height(session.window, largest) if session.window and session.window <= largest else None,
-        points=rows,
-        selected=selected,
-        earlier=rows[place - 1] if place > 0 else None,
-        later=rows[place + 1] if selected is not None and place + 1 < len(rows) else None,
-        removed=_changed(session, removed[:REMOVED_SHOWN], ENTRY_PREVIEW_CHARS),
-        added=_changed(session, added[:ADDED_SHOWN], ADDED_WORDS),
-        taken_back=[row for row in written.values() if row.entry_id not in places],
-        is_in_database=is_in_database,
-    )
+    return {
+        # The size over the entries, as the path of a drawing of WIDTH × HEIGHT, and the size at its top.
+        "path": _path(sizes, largest),
+        "largest": largest,
+        "size": state.size,
+        # The height of the model's window in the drawing, if it is in it.
+        "window_y": _height(session.window, largest) if session.window and session.window <= largest else None,
+        "points": rows,
+        "selected": selected,
+        "earlier": rows[place - 1] if place > 0 else None,
+        "later": rows[place + 1] if selected is not None and place + 1 < len(rows) else None,
+        "removed": _changed(session, removed[:REMOVED_SHOWN], ENTRY_PREVIEW_CHARS),
+        "added": _changed(session, added[:ADDED_SHOWN], ADDED_WORDS),
+        # Compactions that Redline wrote and that are not on this branch.
+        "taken_back": [row for row in written.values() if row.entry_id not in places],
+        # A compaction that changes rows is recorded by no entry of a branch.
+        "is_in_database": session.agent.store.database(session.path) is not None,
+    }
 
 
 def _path(sizes: Sequence[int], largest: int) -> str:
@@ -194,12 +171,7 @@ def fork(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 
 def _show(request: HttpRequest, found: Session, query: QueryDict, fault: RedlineError | None = None) -> HttpResponse:
-    leaf, view = query.get("leaf", ""), None
-    try:
-        view = view_timeline(found, leaf, query.get("at", ""))
-    except RedlineError as failure:
-        if isinstance(failure, BadInput) and failure.code == "unknown_entry":
-            raise Http404(failure.message) from failure
-        fault = fault or failure
+    leaf, at = query.get("leaf", ""), query.get("at", "")
+    view, fault = view_or_fault(lambda: view_timeline(found, leaf, at), fault, not_found="unknown_entry")
     context = {"session": found, "view": view, "leaf": leaf, "fault": fault, "active_nav": "sessions"}
     return render(request, "timeline/timeline.html", context, status=status_of(fault))

@@ -7,9 +7,9 @@ common part of two branches, and turn by turn what only one of them has.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import zip_longest
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -40,7 +40,6 @@ from sessions_app.sessionlog.entries import (
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.text import is_noise, plural, title_of
 from sessions_app.sessionlog.tree_rows import (
-    Below,
     FoldedRows,
     RowKind,
     Stretch,
@@ -49,7 +48,7 @@ from sessions_app.sessionlog.tree_rows import (
     compare_branches,
     folded,
 )
-from sessions_app.web.pages import status_of, wants_fragment
+from sessions_app.web.pages import number_in, status_of, wants_fragment
 
 
 def measure_of(session: Session) -> ContextSize:
@@ -187,76 +186,8 @@ class KnotRow:
         return ", ".join(words)
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedEntry:
-    """The selected entry of the page, and its position in the tree."""
-
-    entry: Entry
-    row: TreeRow
-    last_id: str
-    """The last entry of its row: its branch ends with the turn."""
-    name: str
-    text: RowText
-    tokens: int
-    below: Below
-    reported: int | None
-    """The context's tokens in the last report of a provider in its row."""
-    labels: Sequence[str]
-    summary: str
-    """See `KnotRow.summary`."""
-    offered: frozenset[str]
-    """The possible actions: `move`, `label` and `fork`."""
-    not_offered: Sequence[str]
-    """Why the others are impossible, as sentences."""
-    own_label: str
-    """The label of the entry itself; empty if it has none."""
-    branches: list[tuple[str, str]]
-    """The branches that it can be compared with, besides the active one: the last entry, and the words of the turn."""
-
-    @property
-    def is_said(self) -> bool:
-        """Whether it is a user's message, so that a move and a fork go before it."""
-        return self.entry.role == Role.USER
-
-    @property
-    def has_plain_id(self) -> bool:
-        """Whether its id can be in a form: not every character can."""
-        return self.entry.id.isprintable()
-
-
-@dataclass(frozen=True, slots=True)
-class TreeView:
-    """One page of a session's tree."""
-
-    rows: list[KnotRow]
-    earlier: str
-    """The first entry of the page with earlier rows; empty if there are none."""
-    later: str
-    total: int
-    """The rows of the whole tree, with its folds."""
-    selected: SelectedEntry
-    branches: int
-    compactions: int
-    turns: int
-    entries: int
-    tokens: int
-    """All messages of the tree, in the measure of the session's context; the sum of all rows."""
-    began: datetime | None
-    ended: datetime | None
-    leaf_id: str
-    forks: list[Session]
-    """Sessions that were forked from this one, the first FORKS_SHOWN."""
-    fork_count: int
-    labels: list[tuple[str, str]]
-    """The labelled entries in their order, each with its label; the first LABELS_SHOWN."""
-    found: int | None
-    """The number of rows that match a search; None without one."""
-
-
-def view_tree(
-    session: Session, *, at: str = "", start: str = "", opened: Iterable[str] = (), query: str = ""
-) -> TreeView:
-    """The rows from `start` on, or around the selected entry `at`, which is the leaf by default.
+def view_tree(session: Session, *, at: str, start: str, opened: Iterable[str], query: str) -> dict[str, Any]:
+    """The rows from `start` on, or around the selected entry `at`, which is the leaf by default; for the page.
 
     `opened`: the first entries of opened folds. With a query, the rows whose text or label contains it. Raises BadInput
     `unknown_entry`, and the errors of `branch_state`.
@@ -264,46 +195,41 @@ def view_tree(
     state = branch_state(session)
     tree = state.rows
     selected = tree.row_of(at or state.leaf_id)
-    shown = _shown(tree, state, selected, [tree.row_of(one) for one in opened])
+    always_shown = {selected, *(tree.row_of(entry_id) for entry_id in state.labels if entry_id in state.tree)}
+    shown = folded(tree.rows, always_shown, [tree.row_of(one) for one in opened])
     found = _matching(session, state, query) if query else None
     first, end = _page(tree, shown, selected, start) if found is None else (0, len(shown))
     rows = shown[first:end] if found is None else found[:FOUND]
     children = Session.objects.shown().children_of(session).filter(is_subagent=False)
     entries = state.tree.entries
     placed = [position for row in tree.rows for position in row.stretch.positions]
-    return TreeView(
-        rows=list(_knots(session, state, rows, tree.rows[selected], are_apart=found is not None)),
-        earlier=_first_id(state, shown[max(0, first - WINDOW)]) if first else "",
-        later=_first_id(state, shown[end]) if end < len(shown) else "",
-        total=len(shown),
-        selected=_selected(session, state, at, selected),
-        branches=tree.branches,
-        compactions=sum(_is_compaction(entries[position]) for position in placed),
-        turns=sum(row.stretch.turns for row in tree.rows),
-        entries=len(placed),
-        tokens=measure_of(session).of(tree.tokens),
-        began=entries[placed[0]].moment,
-        ended=entries[max(placed)].moment,
-        leaf_id=state.leaf_id,
-        forks=list(children.for_display().order_by("mtime_ns", "pk")[:FORKS_SHOWN]),
-        fork_count=children.count(),
-        labels=_labelled(state),
-        found=len(found) if found is not None else None,
-    )
-
-
-def _labelled(state: BranchState) -> list[tuple[str, str]]:
-    known = [entry_id for entry_id in state.labels if entry_id in state.tree and entry_id.isprintable()]
-    known.sort(key=state.tree.position)
-    return [(entry_id, state.labels[entry_id]) for entry_id in known[:LABELS_SHOWN]]
+    labelled = [entry_id for entry_id in state.labels if entry_id in state.tree and entry_id.isprintable()]
+    labelled.sort(key=state.tree.position)
+    return {
+        "rows": list(_knots(session, state, rows, tree.rows[selected], are_apart=found is not None)),
+        # The first entries of the pages before and after this one.
+        "earlier": _first_id(state, shown[max(0, first - WINDOW)]) if first else "",
+        "later": _first_id(state, shown[end]) if end < len(shown) else "",
+        "total": len(shown),
+        "selected": _selected(session, state, at, selected),
+        "branches": tree.branches,
+        "compactions": sum(_is_compaction(entries[position]) for position in placed),
+        "turns": sum(row.stretch.turns for row in tree.rows),
+        "entries": len(placed),
+        # All messages of the tree: the sum of all rows.
+        "tokens": measure_of(session).of(tree.tokens),
+        "began": entries[placed[0]].moment,
+        "ended": entries[max(placed)].moment,
+        "leaf_id": state.leaf_id,
+        "forks": list(children.for_display().order_by("mtime_ns", "pk")[:FORKS_SHOWN]),
+        "fork_count": children.count(),
+        "labels": [(entry_id, state.labels[entry_id]) for entry_id in labelled[:LABELS_SHOWN]],
+        # The number of rows that match the query; None without one.
+        "found": len(found) if found is not None else None,
+    }
 
 
 # ---- the rows ----------------------------------------------------------------------------------------------
-
-
-def _shown(tree: TreeRows, state: BranchState, selected: int, opened: list[int]) -> list[TreeRow | FoldedRows]:
-    labelled = {tree.row_of(entry_id) for entry_id in state.labels if entry_id in state.tree}
-    return folded(tree.rows, {selected, *labelled}, opened)
 
 
 def _page(tree: TreeRows, shown: Sequence[TreeRow | FoldedRows], selected: int, start: str) -> tuple[int, int]:
@@ -324,13 +250,8 @@ def _matching(session: Session, state: BranchState, query: str) -> list[TreeRow]
     rows = [row for row in state.rows.rows if row.stretch.kind is not RowKind.REST][:SEARCHED]
     labels = _labels_by_row(state)
     texts = texts_of_stretches(session, state, [row.stretch for row in rows])
-    return [
-        row
-        for row in rows
-        if any(
-            wanted in words.casefold() for words in (texts[row.stretch.start].words, *labels.get(row.stretch.start, ()))
-        )
-    ]
+    words = {start: [text.words, *labels.get(start, ())] for start, text in texts.items()}
+    return [row for row in rows if any(wanted in one.casefold() for one in words[row.stretch.start])]
 
 
 def _knots(
@@ -366,11 +287,10 @@ def _knots(
 
 def _labels_by_row(state: BranchState) -> dict[int, list[str]]:
     """The labels in each row, by the position of its first entry."""
-    found: dict[int, list[str]] = {}
+    found: defaultdict[int, list[str]] = defaultdict(list)
     for entry_id, label in state.labels.items():
         if entry_id in state.tree:
-            row = state.rows.rows[state.rows.row_of(entry_id)]
-            found.setdefault(row.stretch.start, []).append(label)
+            found[state.rows.rows[state.rows.row_of(entry_id)].stretch.start].append(label)
     return found
 
 
@@ -394,7 +314,8 @@ def _is_compaction(entry: Entry) -> bool:
 # ---- the selected entry ------------------------------------------------------------------------------------
 
 
-def _selected(session: Session, state: BranchState, at: str, index: int) -> SelectedEntry:
+def _selected(session: Session, state: BranchState, at: str, index: int) -> dict[str, Any]:
+    """The selected entry of the page, and its position in the tree."""
     row = state.rows.rows[index]
     entries = state.tree.entries
     positions = row.stretch.positions
@@ -404,26 +325,32 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
     reported = next((entries[one].usage for one in reversed(positions) if entries[one].usage), None)
     has_plain_ids = entry.id.isprintable() and entries[last].id.isprintable()
     offers = offers_of(session, state) if has_plain_ids else Offers(frozenset())
-    return SelectedEntry(
-        entry=entry,
-        row=row,
-        last_id=entries[last].id,
-        name=f"Turn {row.turn}" if row.stretch.turns else "Within a turn" if row.turn else "Before the first turn",
-        text=texts_of_stretches(session, state, [row.stretch], length=1_000)[row.stretch.start],
-        tokens=in_measure(session, row),
-        below=state.rows.below(last),
-        reported=reported,
-        labels=_labels_by_row(state).get(row.stretch.start, ()),
-        summary=_summary_in(state, row),
-        offered=offers.offered,
-        not_offered=offers.not_offered,
-        own_label=state.labels.get(entry.id, ""),
-        branches=_branch_ends(session, state, row),
-    )
+    return {
+        "entry": entry,
+        "row": row,
+        # Its branch ends with the turn.
+        "last_id": entries[last].id,
+        "name": f"Turn {row.turn}" if row.stretch.turns else "Within a turn" if row.turn else "Before the first turn",
+        "text": texts_of_stretches(session, state, [row.stretch], length=1_000)[row.stretch.start],
+        "tokens": in_measure(session, row),
+        "below": state.rows.below(last),
+        # The context's tokens in the last report of a provider in its row.
+        "reported": reported,
+        "labels": _labels_by_row(state).get(row.stretch.start, ()),
+        "summary": _summary_in(state, row),
+        "offers": offers,
+        "own_label": state.labels.get(entry.id, ""),
+        "branches": _branch_ends(session, state, row),
+        # A move and a fork go before a user's message.
+        "is_said": entry.role == Role.USER,
+        # Not every character can be in a form.
+        "has_plain_id": entry.id.isprintable(),
+    }
 
 
 def _branch_ends(session: Session, state: BranchState, selected: TreeRow) -> list[tuple[str, str]]:
-    """The branches other than the active one and the selected row's, the latest ones first."""
+    """The branches other than the active one and the selected row's, the latest ones first: the last entry, and the
+    words of the turn."""
     leaf = state.rows.rows[state.rows.row_of(state.leaf_id)]
     ends = [row for row in state.rows.ends() if row is not leaf and row is not selected]
     ends.sort(key=lambda row: row.stretch.positions[-1], reverse=True)
@@ -437,58 +364,8 @@ COMPARED_TURNS: Final = 100
 TOOLS_SHOWN: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedTurn:
-    """A turn that only one of the branches has."""
-
-    entry: Entry
-    number: int
-    """The number of the turn on its branch; 0 for entries outside of turns."""
-    text: RowText
-    entries: int
-    tokens: int
-    tools: str
-    """The tools that it used most, with the number of their results."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedSide:
-    """The turns that only one of the branches has."""
-
-    letter: str
-    end_id: str
-    end: RowText
-    """The words of the branch's last turn."""
-    is_active: bool
-    turns: int
-    entries: int
-    tokens: int
-    """In the measure of the session's context; the sum of its rows."""
-    context: ContextSize
-    """The context of the model at its end."""
-    began: datetime | None
-    ended: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonView:
-    """A page of a comparison."""
-
-    sides: tuple[ComparedSide, ComparedSide]
-    pairs: list[tuple[ComparedTurn | None, ComparedTurn | None]]
-    start: int
-    later: int
-    """The beginning of the next page; 0 if this is the last."""
-    ancestor_id: str
-    """The last common entry; empty if there is none."""
-    ancestor: RowText
-    common_turns: int
-    common_entries: int
-    common_tokens: int
-
-
-def view_comparison(session: Session, a: str, b: str, start: int = 0) -> ComparisonView:
-    """The branches that end with the entries `a` and `b`; an empty one means the active branch.
+def view_comparison(session: Session, a: str, b: str, start: int) -> dict[str, Any]:
+    """The branches that end with the entries `a` and `b`, for the page; an empty one means the active branch.
 
     Raises BadInput `unknown_entry`, and the errors of `branch_state`.
     """
@@ -500,39 +377,36 @@ def view_comparison(session: Session, a: str, b: str, start: int = 0) -> Compari
     common = [entries[position] for position in found.common]
     longest = max(map(len, found.only))
     before = state.rows.rows[state.rows.row_of(common[-1].id)].stretch if common else None
-    return ComparisonView(
-        sides=(
-            _side(session, state, "A", ends[0], found.only[0]),
-            _side(session, state, "B", ends[1], found.only[1]),
-        ),
-        pairs=list(zip_longest(first, second)),
-        start=start,
-        later=start + COMPARED_TURNS if longest > start + COMPARED_TURNS else 0,
-        ancestor_id=common[-1].id if common else "",
-        ancestor=texts_of_stretches(session, state, [before])[before.start] if before is not None else RowText(),
-        common_turns=found.turns_before,
-        common_entries=len(common),
-        common_tokens=measure_of(session).of(sum(entry.tokens for entry in common if entry.is_message)),
-    )
+    return {
+        "sides": [_side(session, state, *side) for side in zip("AB", ends, found.only, strict=True)],
+        "pairs": list(zip_longest(first, second)),
+        # The beginning of the next page; 0 if this is the last.
+        "later": start + COMPARED_TURNS if longest > start + COMPARED_TURNS else 0,
+        "ancestor_id": common[-1].id if common else "",
+        "ancestor": texts_of_stretches(session, state, [before])[before.start] if before is not None else RowText(),
+        "common_turns": found.turns_before,
+        "common_entries": len(common),
+        "common_tokens": measure_of(session).of(sum(entry.tokens for entry in common if entry.is_message)),
+    }
 
 
-def _side(session: Session, state: BranchState, letter: str, end_id: str, only: Sequence[Stretch]) -> ComparedSide:
+def _side(session: Session, state: BranchState, letter: str, end_id: str, only: Sequence[Stretch]) -> dict[str, Any]:
+    """One branch of a comparison, with the sums of the turns that only it has."""
     entries = state.tree.entries
-    last = state.rows.rows[state.rows.row_of(end_id)].stretch
     is_active = end_id == state.leaf_id
     measure = measure_of(session)
-    return ComparedSide(
-        letter=letter,
-        end_id=end_id,
-        end=texts_of_stretches(session, state, [last])[last.start],
-        is_active=is_active,
-        turns=_turns_in(only),
-        entries=sum(len(stretch.positions) for stretch in only),
-        tokens=measure.of(sum(stretch.tokens for stretch in only)),
-        context=measure if is_active else _context_at(state, end_id, measure),
-        began=entries[only[0].positions[0]].moment if only else None,
-        ended=entries[only[-1].positions[-1]].moment if only else None,
-    )
+    return {
+        "letter": letter,
+        "end_id": end_id,
+        "is_active": is_active,
+        "turns": sum(stretch.turns for stretch in only),
+        "entries": sum(len(stretch.positions) for stretch in only),
+        "tokens": measure.of(sum(stretch.tokens for stretch in only)),
+        # The context of the model at its end.
+        "context": measure if is_active else _context_at(state, end_id, measure),
+        "began": entries[only[0].positions[0]].moment if only else None,
+        "ended": entries[only[-1].positions[-1]].moment if only else None,
+    }
 
 
 def _context_at(state: BranchState, end_id: str, now: ContextSize) -> ContextSize:
@@ -544,44 +418,33 @@ def _context_at(state: BranchState, end_id: str, now: ContextSize) -> ContextSiz
 
 def _turns(
     session: Session, state: BranchState, only: Sequence[Stretch], start: int, before: int
-) -> list[ComparedTurn]:
+) -> Iterator[dict[str, Any]]:
     """A page of the turns that only one branch has. `before`: the number of common turns."""
     stretches = only[start : start + COMPARED_TURNS]
     texts = texts_of_stretches(session, state, stretches)
     measure = measure_of(session)
     above = sum(stretch.tokens for stretch in only[:start])
-    before += _turns_in(only[:start])
-    turns = []
+    before += sum(stretch.turns for stretch in only[:start])
     for stretch in stretches:
         before += stretch.turns
-        entry = state.tree.entries[stretch.start]
-        turns.append(
-            ComparedTurn(
-                entry=entry,
-                number=before if stretch.turns else 0,
-                text=texts[stretch.start],
-                entries=len(stretch.positions),
-                tokens=measure.of(above + stretch.tokens) - measure.of(above),
-                tools=_tools(state, stretch),
-            )
-        )
+        yield {
+            "entry": state.tree.entries[stretch.start],
+            # The number of the turn on its branch; 0 for entries outside of turns.
+            "number": before if stretch.turns else 0,
+            "text": texts[stretch.start],
+            "entries": len(stretch.positions),
+            "tokens": measure.of(above + stretch.tokens) - measure.of(above),
+            "tools": _tools(state, stretch),
+        }
         above += stretch.tokens
-    return turns
-
-
-def _turns_in(stretches: Sequence[Stretch]) -> int:
-    return sum(stretch.turns for stretch in stretches)
 
 
 def _tools(state: BranchState, stretch: Stretch) -> str:
-    counts: dict[str, int] = {}
-    for position in stretch.positions:
-        entry = state.tree.entries[position]
-        if entry.role == Role.TOOL_RESULT and entry.tool_name:
-            counts[entry.tool_name] = counts.get(entry.tool_name, 0) + 1
-    often = sorted(counts.items(), key=lambda item: -item[1])
-    words = [f"{number:,} {name}" for name, number in often[:TOOLS_SHOWN]]
-    return ", ".join([*words, "…"] if len(often) > TOOLS_SHOWN else words)
+    """The tools that a turn used most, with the number of their results."""
+    entries = (state.tree.entries[position] for position in stretch.positions)
+    counts = Counter(entry.tool_name for entry in entries if entry.role == Role.TOOL_RESULT and entry.tool_name)
+    words = [f"{number:,} {name}" for name, number in counts.most_common(TOOLS_SHOWN)]
+    return ", ".join([*words, "…"] if len(counts) > TOOLS_SHOWN else words)
 
 
 QUERY_LENGTH: Final = 200
@@ -628,8 +491,7 @@ def comparison(request: HttpRequest, root: int, path: str) -> HttpResponse:
         "exchanged": _address(found, "compare_branches", a=b, b=a)[:-1],
     }
     try:
-        place = int(start) if start.isascii() and start.isdigit() and len(start) < 10 else 0
-        view = view_comparison(found, a, b, place)
+        view = view_comparison(found, a, b, number_in(start) or 0)
     except RedlineError as fault:
         return _not_shown(request, COMPARISON, context, fault)
     return render(request, COMPARISON, {**context, "view": view})

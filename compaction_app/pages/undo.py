@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -25,24 +24,10 @@ from compaction_app.models import Compaction, Run
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Target, Texts
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.web.pages import redirect, require_valid, status_of
+from sessions_app.web.pages import redirect, require_valid, status_of, view_or_fault
 
 SHOWN: Final = 200
 """Deleted entries that the page shows."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedEntry:
-    """An entry that is deleted, or has lost blocks."""
-
-    said: EntryWords
-    """The deleted part."""
-    blocks: int
-    """The number of its deleted blocks; 0 if all of it is deleted."""
-    is_chosen: bool
-    comes_back: bool
-    is_reachable: bool
-    """False if it has been summarised since, so that it cannot be brought back."""
 
 
 def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) -> dict[str, Any]:
@@ -89,7 +74,8 @@ def _deleted_entry(
     texts: dict[str, Texts],
     chosen: Collection[str],
     back: Collection[str],
-) -> DeletedEntry:
+) -> dict[str, Any]:
+    """An entry that is deleted, or has lost blocks, for the page."""
     indexes = {target.block_index for target in targets}
     entry_id = next(iter(targets)).entry_id
     said, blocks = EntryWords(entry_id, "entry", "", 0), 0
@@ -99,7 +85,15 @@ def _deleted_entry(
             message = msgspec.structs.replace(message, blocks=lost, tokens=sum(block.tokens for block in lost))
             blocks = len(indexes)
         said = EntryWords.of_message(message, texts.get(message.source.id, NO_TEXTS))
-    return DeletedEntry(said, blocks, entry_id in chosen, entry_id in back, is_reachable=message is not None)
+    return {
+        "said": said,
+        # The number of its deleted blocks; 0 if all of it is deleted.
+        "blocks": blocks,
+        "is_chosen": entry_id in chosen,
+        "comes_back": entry_id in back,
+        # An entry that has been summarised since cannot be brought back.
+        "is_reachable": message is not None,
+    }
 
 
 CHOICE: Final = "choice"
@@ -135,11 +129,7 @@ def _show(
     *,
     is_choice_missing: bool = False,
 ) -> HttpResponse:
-    view = None
-    try:
-        view = view_undo(compaction, chosen, timezone.now())
-    except RedlineError as unshown:
-        fault = fault or unshown
+    view, fault = view_or_fault(lambda: view_undo(compaction, chosen, timezone.now()), fault)
     plan = view["plan"] if view is not None else None
     form = (form or ConfirmForm()).of_shown(plan)
     context = {

@@ -12,10 +12,11 @@ characters are shown as escapes.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
 
@@ -33,10 +34,10 @@ from compaction_app.core.effects import (
 from compaction_app.core.groups import Grouping, group_key
 from compaction_app.core.reasons import ONLY_THERE
 from compaction_app.core.review_fold import Approval, Review, Reviewer, ReviewItem, ReviewStatus, approvals
-from compaction_app.core.token_map import KINDS, Piece, TokenMap, draw, pieces_of
+from compaction_app.core.token_map import KINDS, Piece, Share, TokenMap, draw, pieces_of
 from compaction_app.core.transcript import Transcript
 from compaction_app.entries.view import joined_in_short
-from compaction_app.models import Compaction, Run
+from compaction_app.models import Compaction, Proposal, Run
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
 from compaction_app.runs.commands import opened_targets
 from compaction_app.runs.reviews import decisions_in_force, reviewed
@@ -79,11 +80,6 @@ class ReviewUnit:
         return self.title if self.why in ("", f"turn {self.turn}") else self.why
 
     @property
-    def key(self) -> str:
-        """Identifies its group in addresses."""
-        return group_key(self.title)
-
-    @property
     def is_undecided(self) -> bool:
         return self.item.standing is ReviewStatus.UNDECIDED
 
@@ -112,17 +108,12 @@ class ReviewUnit:
         return self.item.origin.reason if self.item.origin is not None else ""
 
     @property
-    def has_names_only_there(self) -> bool:
-        """Whether its reason states that some names occur in no kept entry."""
-        return self.reason.endswith(ONLY_THERE)
-
-    @property
     def call(self) -> int:
         """The number of the planner's call that proposed it; 0 if none did."""
         return self.item.origin.call if self.item.origin is not None else 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReviewAccount:
     """All units of a review, in the order of the plan, and the resulting plan."""
 
@@ -168,12 +159,22 @@ class ReviewAccount:
         """Blocks that it removes individually."""
         return len(self.review.goes) - self.entries
 
+    @cached_property
+    def kinds(self) -> list[AmountRow]:
+        return _rows(self, sums_by_kind(self.transcript, self.review.goes), KINDS)
+
+    @cached_property
+    def tools(self) -> list[AmountRow]:
+        return _rows(self, _most(sums_by_tool(self.transcript, self.review.goes)), {})
+
 
 def account_of(run: Run) -> ReviewAccount:
     """The account of a run's review, even if its session can no longer be read. Raises BadInput `not_prepared`."""
     reviewer, review, version, _, mark = reviewed(run)
     transcript = reviewer.transcript
-    parts = _by_leader(plan_parts(transcript, review))
+    parts: defaultdict[Target, list[PlanPart]] = defaultdict(list)
+    for part in plan_parts(transcript, review):
+        parts[part.leader].append(part)
     leads = list(review.leads())
     lines: Mapping[Target, ProposalLine] = {}
     is_unread = False
@@ -183,10 +184,8 @@ def account_of(run: Run) -> ReviewAccount:
         is_unread = True
     outline = Outline(transcript, review)
     titles = GroupTitles(outline, lines)
-    approved, opened = (
-        approvals((made.step, made.at) for made in decisions_in_force(run)),
-        opened_targets(run),
-    )
+    approved = approvals((made.step, made.at) for made in decisions_in_force(run))
+    opened = opened_targets(run)
     size = run.context_size
     estimates = {item.target: _estimate(reviewer, item, parts.get(item.target, ())) for item in leads}
     tokens = in_measure(size, review, {target: whole for target, (whole, _) in estimates.items()})
@@ -207,13 +206,6 @@ def account_of(run: Run) -> ReviewAccount:
             )
         )
     return ReviewAccount(run, version, transcript, review, units, size, is_unread)
-
-
-def _by_leader(parts: Iterable[PlanPart]) -> dict[Target, list[PlanPart]]:
-    found: defaultdict[Target, list[PlanPart]] = defaultdict(list)
-    for part in parts:
-        found[part.leader].append(part)
-    return found
 
 
 def _estimate(reviewer: Reviewer, item: ReviewItem, parts: Sequence[PlanPart]) -> tuple[int, int]:
@@ -262,30 +254,65 @@ class AmountRow:
 
 
 @dataclass(frozen=True, slots=True)
-class BulkGroup:
-    """The units with one reason that were, or would be, approved together."""
+class UnitGroup:
+    """Units that are shown together, such as those with one reason, and their sums."""
 
     title: str
     key: str
+    """Identifies it in addresses."""
     units: Sequence[ReviewUnit]
+    kept: int = 0
+    """Units with the same reason that are kept."""
 
     @property
     def count(self) -> int:
         return len(self.units)
 
     @property
-    def opened(self) -> int:
-        return sum(unit.is_opened for unit in self.units)
-
-    @property
     def tokens(self) -> int:
         return sum(unit.tokens for unit in self.units)
+
+    @property
+    def opened(self) -> int:
+        return sum(unit.is_opened for unit in self.units)
 
     @property
     def unopened(self) -> list[ReviewUnit]:
         """The largest unopened units."""
         found = [unit for unit in self.units if not unit.is_opened]
         return sorted(found, key=lambda unit: -unit.tokens)[:SAMPLE]
+
+    @property
+    def in_bulk(self) -> int:
+        return sum(unit.is_bulk for unit in self.units)
+
+    @property
+    def singly(self) -> int:
+        return self.count - self.in_bulk
+
+    @property
+    def calls(self) -> tuple[int, int]:
+        """The first and the last call of the planner that proposed some of them; 0 if none did."""
+        calls = [unit.call for unit in self.units if unit.call]
+        return (min(calls), max(calls)) if calls else (0, 0)
+
+    @property
+    def proposer(self) -> str:
+        """Their proposer, if it was not a call of the planner."""
+        sources = {unit.item.source for unit in self.units}
+        if sources == {Proposal.Source.HOOK}:
+            return "a hook"
+        return "you" if sources == {Proposal.Source.HUMAN} else "an earlier run"
+
+
+def groups_of(units: Iterable[ReviewUnit], kept: Iterable[ReviewUnit] = ()) -> list[UnitGroup]:
+    """The units by reason, the largest group first, with the number of kept units of each reason."""
+    found: dict[str, list[ReviewUnit]] = {}
+    for unit in units:
+        found.setdefault(unit.title, []).append(unit)
+    left = Counter(unit.title for unit in kept)
+    groups = [UnitGroup(title, group_key(title), found.get(title, ()), left[title]) for title in {**found, **left}]
+    return sorted(groups, key=lambda group: (-group.tokens, group.title))
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +322,6 @@ class LastLook:
     account: ReviewAccount
     units: Sequence[ReviewUnit]
     """The deleted units, or those that would be deleted if everything undecided were approved."""
-    kinds: Sequence[AmountRow]
-    tools: Sequence[AmountRow]
 
     @property
     def tokens(self) -> int:
@@ -330,28 +355,23 @@ class LastLook:
         return round(100 * self.largest_tokens / self.tokens) if self.tokens else 0
 
     @property
-    def groups(self) -> list[BulkGroup]:
+    def groups(self) -> list[UnitGroup]:
         """The units approved in bulk, or undecided, by reason; the largest first."""
-        found: dict[str, list[ReviewUnit]] = {}
-        for unit in self.units:
-            if unit.is_undecided or unit.is_bulk:
-                found.setdefault(unit.title, []).append(unit)
-        groups = [BulkGroup(title, units[0].key, units) for title, units in found.items()]
-        return sorted(groups, key=lambda group: (-group.tokens, group.title))
+        return groups_of(self.in_bulk.units)
 
     @property
-    def with_names_only_there(self) -> BulkGroup:
-        """The units with names that occur nowhere else, however they were approved."""
-        return BulkGroup(NAMES_ONLY_THERE, "names", [unit for unit in self.units if unit.has_names_only_there])
+    def with_names_only_there(self) -> UnitGroup:
+        """The units whose reason states that some names occur in no kept entry, however they were approved."""
+        return UnitGroup(NAMES_ONLY_THERE, "names", [unit for unit in self.units if unit.reason.endswith(ONLY_THERE)])
 
-    def group(self, key: str) -> BulkGroup | None:
+    def group(self, key: str) -> UnitGroup | None:
         """The group with this key; None if there is none."""
         return next((one for one in (*self.groups, self.with_names_only_there) if one.key == key), None)
 
     @property
-    def in_bulk(self) -> BulkGroup:
-        """All units as one group."""
-        return BulkGroup("", "", [unit for group in self.groups for unit in group.units])
+    def in_bulk(self) -> UnitGroup:
+        """The units approved in bulk, or undecided, as one group."""
+        return UnitGroup("", "", [unit for unit in self.units if unit.is_undecided or unit.is_bulk])
 
     @property
     def singly(self) -> int:
@@ -377,15 +397,12 @@ class LastLook:
 
 def last_look(account: ReviewAccount) -> LastLook:
     """The summary of the approved units."""
-    transcript, goes = account.transcript, account.review.goes
-    kinds = _rows(account, sums_by_kind(transcript, goes), KINDS)
-    tools = _rows(account, _most(sums_by_tool(transcript, goes)), {})
-    return LastLook(account, account.approved, kinds, tools)
+    return LastLook(account, account.approved)
 
 
 def undecided_look(account: ReviewAccount) -> LastLook:
     """The summary of the units that would also be approved: all undecided ones."""
-    return LastLook(account, account.undecided, (), ())
+    return LastLook(account, account.undecided)
 
 
 def _rows(account: ReviewAccount, sums: Sequence[KindSum], names: Mapping[str, str]) -> list[AmountRow]:
@@ -414,17 +431,11 @@ def _most(sums: Sequence[KindSum]) -> list[KindSum]:
     return [*shown, *(one._replace(name=NO_TOOL) for one in rest)]
 
 
-@dataclass(frozen=True, slots=True)
-class UnitSample:
-    """One unit with the beginning of its text."""
+def samples_of(account: ReviewAccount, units: Iterable[ReviewUnit]) -> list[dict[str, Any]]:
+    """Units with the beginnings of their texts, for the page.
 
-    unit: ReviewUnit
-    text: str
-    is_cut: bool
-
-
-def samples_of(account: ReviewAccount, units: Iterable[ReviewUnit]) -> list[UnitSample]:
-    """Units with their texts. Raises Conflict `session_rewritten` and the errors of reading."""
+    Raises Conflict `session_rewritten` and the errors of reading.
+    """
     shown = [unit for unit in units if unit.item.position >= 0]
     entries = [account.transcript.entries[unit.item.position] for unit in shown]
     prepared = snapshot_of(account.run).prepared
@@ -433,7 +444,7 @@ def samples_of(account: ReviewAccount, units: Iterable[ReviewUnit]) -> list[Unit
     for unit in shown:
         whole = without_images(_text(account, unit.target, texts[unit.target.entry_id]))
         text = "\n".join(whole[:SAMPLE_CHARACTERS].splitlines()[:SAMPLE_LINES])
-        found.append(UnitSample(unit, text, len(text) < len(whole.rstrip())))
+        found.append({"unit": unit, "text": text, "is_cut": len(text) < len(whole.rstrip())})
     return found
 
 
@@ -462,7 +473,7 @@ _STATUS: Final = {
 
 def review_document(account: ReviewAccount, compaction: Compaction | None) -> dict[str, Any]:
     """The review as a JSON document. Tokens are in the measure of the context, whose basis is named."""
-    run, look = account.run, last_look(account)
+    run = account.run
     return {
         "run": run.pk,
         "session": str(run.session.path),
@@ -480,8 +491,8 @@ def review_document(account: ReviewAccount, compaction: Compaction | None) -> di
         "textsReadable": not account.is_unread,
         "entries": account.entries,
         "blocks": account.blocks,
-        "kinds": [_amount(row) for row in look.kinds],
-        "tools": [_amount(row) for row in look.tools],
+        "kinds": [_amount(row) for row in account.kinds],
+        "tools": [_amount(row) for row in account.tools],
         "proposals": [_unit(unit) for unit in account.units],
         "compaction": None if compaction is None else _compaction(compaction),
         "notes": run.notes,
@@ -535,7 +546,7 @@ def review_markdown(account: ReviewAccount, compaction: Compaction | None) -> st
 
 
 def _lines(account: ReviewAccount, compaction: Compaction | None) -> Iterator[str]:
-    run, look = account.run, last_look(account)
+    run = account.run
     yield f"# Review of run {run.pk}"
     yield ""
     yield f"- Session: {_code(str(run.session.path))}"
@@ -556,13 +567,9 @@ def _lines(account: ReviewAccount, compaction: Compaction | None) -> Iterator[st
         yield f"- Backup: {_code(compaction.backup.path)}, SHA-256 {compaction.backup.sha256}"
     for entry_id, words in run.notes.items():
         yield f"- Note of the user in place of what went from {_code(entry_id)} on: {_code(words)}"
-    for name, rows in (("Kind", look.kinds), ("Tool", look.tools)):
+    for name, rows in (("Kind", account.kinds), ("Tool", account.tools)):
         yield from _amounts(name, rows, account)
-    for name, units in (
-        ("Approved", account.approved),
-        ("Kept", account.kept),
-        ("Undecided", account.undecided),
-    ):
+    for name, units in (("Approved", account.approved), ("Kept", account.kept), ("Undecided", account.undecided)):
         if units:
             yield from _units(name, units)
 
@@ -625,23 +632,14 @@ _APPROVED, _OPEN, _STAYS = "user", "text", "custom"
 
 
 @dataclass(frozen=True, slots=True)
-class StruckShare:
-    """The deleted share of one kind."""
-
-    kind: str
-    name: str
-    tokens: int
-    percent: float
-
-
-@dataclass(frozen=True, slots=True)
 class StruckMap:
     """The map, the strikes over it as paths, and the same in numbers."""
 
     ground: TokenMap
     approved: str
     undecided: str
-    shares: list[StruckShare]
+    shares: list[Share]
+    """The deleted tokens of each kind, and their part of it."""
     tokens: int
     before: list[int]
     """The amount drawn on the map before each entry, by its position, and then the total."""
@@ -674,7 +672,7 @@ def struck_map(transcript: Transcript, review: Review, total: int | None = None)
         approved=paths.get(_APPROVED, ""),
         undecided=paths.get(_OPEN, ""),
         shares=[
-            StruckShare(kind, KINDS[kind], part, round(100 * kinds[kind][1] / max(1, kinds[kind][0]), 1))
+            Share(kind, KINDS[kind], part, round(100 * kinds[kind][1] / max(1, kinds[kind][0]), 1))
             for kind, part in zip(found, apportion(tokens, struck), strict=True)
         ],
         tokens=tokens,

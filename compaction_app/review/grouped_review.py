@@ -2,8 +2,7 @@
 
     rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, titles──▶ groups
 
-The filter and the grouping are an address's query, the same fields of a form, and chips. A chip is one of these
-filters, turned on or off with one press.
+The filter and the grouping are an address's query, and the same fields of a form.
 
     by = reason | tool | file | turn | call                 the groups
     undecided = 1, tool = NAME, kind = KIND, over = TOKENS  only these proposals
@@ -40,7 +39,6 @@ from compaction_app.core.effects import (
 )
 from compaction_app.core.gates import Refusal
 from compaction_app.core.groups import (
-    ONLY_HERE,
     Group,
     Grouping,
     group_key,
@@ -157,12 +155,6 @@ def _call_of(item: ReviewItem) -> str:
 LENGTH: Final = 512
 """The maximum length of a field, in characters."""
 FIELDS: Final = ("by", "undecided", "tool", "kind", "reason", "over", "q")
-TOOLS: Final = 3
-"""The number of tools that have a chip."""
-LARGE: Final = 500
-"""A proposal with more tokens is large."""
-RISKY: Final = group_key(ONLY_HERE)
-UNKNOWN_REASON: Final = "A reason that no proposal has"
 
 
 class ProposalFacts(msgspec.Struct, frozen=True):
@@ -248,149 +240,9 @@ def filter_of(fields: Mapping[str, Any]) -> ReviewFilter:
     )
 
 
-# ---- the choices of a filter -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Chip:
-    """A filter that is on or off: its words, the number of proposals that it shows, and the address that toggles it."""
-
-    words: str
-    count: int
-    on: bool
-    query: str
-
-
-class FilterChoices(NamedTuple):
-    """The options of a filter's fields, the most frequent first: values and their words."""
-
-    tools: Sequence[tuple[str, str]]
-    kinds: Sequence[tuple[str, str]]
-    reasons: Sequence[tuple[str, str]]
-
-
-def chips_of(
-    chosen: ReviewFilter, facts: Sequence[ProposalFacts], tools: Sequence[str], reasons: Mapping[str, str]
-) -> list[Chip]:
-    """The chips for a filter: the usual ones, then one for each other active filter.
-
-    `facts` are those of the proposals that match its text, `tools` are the review's, the most frequent first, and
-    `reasons` has the titles of its groups by reason.
-    """
-
-    def chip(words: str, **on: Any) -> Chip:
-        is_on = all(getattr(chosen, name) == value for name, value in on.items())
-        count = sum(map(replace(chosen, **on).leaves, facts))
-        off = {name: getattr(ReviewFilter(), name) for name in on}
-        return Chip(words, count, is_on, chosen.query(**(off if is_on else on)))
-
-    chips = [chip("Undecided", undecided=True), chip(_over(LARGE), over=LARGE)]
-    chips += [chip(tool, tool=tool) for tool in tools[:TOOLS]]
-    if RISKY in reasons:
-        chips.append(chip(ONLY_HERE, reason=RISKY))
-    if chosen.over not in (0, LARGE):
-        chips.append(chip(_over(chosen.over), over=chosen.over))
-    if chosen.tool and chosen.tool not in tools[:TOOLS]:
-        chips.append(chip(chosen.tool, tool=chosen.tool))
-    if chosen.kind:
-        chips.append(chip(KINDS[chosen.kind].capitalize(), kind=chosen.kind))
-    if chosen.reason and (chosen.reason != RISKY or RISKY not in reasons):
-        chips.append(chip(reasons.get(chosen.reason, UNKNOWN_REASON), reason=chosen.reason))
-    if chosen.q:
-        chips.append(chip(chosen.q if chosen.is_pattern else f"“{chosen.q}”", q=chosen.q))
-    return chips
-
-
-def choices_of(facts: Sequence[ProposalFacts], reasons: Mapping[str, str]) -> FilterChoices:
-    """The possible filters for all proposals of a review."""
-    return FilterChoices(
-        [(tool, tool) for tool in by_frequency(one.tool for one in facts)],
-        [(kind, KINDS[kind]) for kind in by_frequency(one.kind for one in facts)],
-        [(reason, reasons[reason]) for reason in by_frequency(one.reason for one in facts)],
-    )
-
-
-def by_frequency(names: Any) -> list[str]:
-    return [name for name, _ in Counter(names).most_common()]
-
-
-def _over(tokens: int) -> str:
-    return f"Over {tokens:,} tokens"
-
-
-# ---- totals ----------------------------------------------------------------------------------------------
-
 KEPT_STATUSES: Final = (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR)
 DECIDED: Final = tuple(set(ReviewStatus) - {ReviewStatus.UNDECIDED, ReviewStatus.KEPT_WITH_PAIR})
 """The statuses of proposals that can be reopened."""
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryGauge:
-    """The context and its deleted part, in percent of the window, or of the context if the window is unknown."""
-
-    body: float
-    undecided: float
-    """Where the strike begins: first the undecided part, then the approved part, up to the end of the body."""
-    approved: float
-    goal: float
-
-
-class PlanTokens(NamedTuple):
-    """The context and its deleted part, all in the measure of the context."""
-
-    context: ContextSize
-    approved: int
-    planned: int
-    """With all undecided proposals."""
-    goal: int
-    """The tokens that the agent's target deletes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The plan as the airlock computes it."""
-
-    tokens: PlanTokens
-    window: int | None
-    percent: float
-    """The approved share of the target, as the agent counts."""
-    met: bool
-    total: int
-    undecided: int
-    accepted: int
-    rejected: int
-    refused: int
-    gauge: SummaryGauge
-
-    @property
-    def sums(self) -> tuple[int, int, int, bool]:
-        """The sentences below the groups."""
-        return self.total, self.tokens.planned, self.rejected, self.undecided > 0
-
-
-def summary_of(
-    review: Review, leads: Sequence[ReviewItem], tokens: PlanTokens, window: int | None, share: float
-) -> Summary:
-    """The totals of a review, which are also the sums of the proposals' numbers; `share` is that of the target."""
-    size, is_met = tokens.context.tokens, review.tokens_to_go == 0
-    length = max(1, window or 0, size)
-    body, struck, all_struck, tick = (
-        round(100 * place / length, 2)
-        for place in (size, size - tokens.approved, size - tokens.planned, size - tokens.goal)
-    )
-    return Summary(
-        tokens=tokens,
-        window=window if window is not None and window >= size else None,
-        percent=max(100.0, share) if is_met else share,
-        met=is_met,
-        total=review.total,
-        undecided=review.undecided,
-        accepted=review.accepted,
-        rejected=sum(item.standing in KEPT_STATUSES for item in leads),
-        refused=review.refused,
-        gauge=SummaryGauge(body, all_struck, struck, tick),
-    )
 
 
 # ---- the review ------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from sessions_app.sessionlog.text import plural, spoken
 
 CACHED: Final = 4
 """The number of runs whose lines are cached."""
+TARGET_CHARACTERS: Final = 160
 BEGINNING: Final = 1_000
 """Characters of a text from which its line is made."""
 
@@ -72,15 +73,31 @@ def lines_of(run: Run, mark: str, transcript: Transcript, items: Iterable[Review
 
 def line_of(run: Run, transcript: Transcript, entry: TranscriptEntry) -> ProposalLine:
     """The line of an entry, whether it is proposed or kept. Raises the errors of reading."""
-    source, block = _source_of(transcript, entry)
+    source, block = _source(transcript, entry)
     path = run.session.real_path()
     return _line(source, block, read_snapshot_texts(path, snapshot_of(run).prepared, [source]), run.session.cwd)
+
+
+def target_words(transcript: Transcript, target: Target, texts: Mapping[str, Texts], project: str) -> str:
+    """A target in one line: for a result, its call. An entry with several blocks is described by all of its text."""
+    entry = transcript.entry(target.entry_id)
+    if entry is None:
+        return ""
+    source, block = _source(transcript, entry, target.block_index)
+    if source is entry and target.block_index is None and len(entry.blocks) > 1:
+        block = None
+    line = _line(source, block, texts, project)
+    return (f"{line.tool} {line.words}" if line.kind == "call" else line.words)[:TARGET_CHARACTERS]
 
 
 def _made(
     run: Run, mark: str, transcript: Transcript, items: Sequence[ReviewItem], *, first: bool
 ) -> dict[Target, ProposalLine]:
-    sources = {item.target: _source(transcript, item) for item in items if item.position >= 0}
+    sources = {
+        item.target: _source(transcript, transcript.entries[item.position], item.target.block_index)
+        for item in items
+        if item.position >= 0
+    }
     entries = {entry.position: entry for entry, _ in sources.values()}
     messages = [entry for entry in transcript.entries if first and entry.role == Role.USER]
     entries |= {entry.position: entry for entry in messages}
@@ -97,16 +114,13 @@ def _made(
     return lines
 
 
-def _source(transcript: Transcript, item: ReviewItem) -> tuple[TranscriptEntry, Block | None]:
-    """The entry, or its block, that best describes the deletion: for a result, its call."""
-    entry = transcript.entries[item.position]
-    if item.target.block_index is not None:
-        slot = entry.slot(item.target.block_index)
+def _source(
+    transcript: Transcript, entry: TranscriptEntry, block_index: int | None = None
+) -> tuple[TranscriptEntry, Block | None]:
+    """The entry, or its block, that best describes the deletion of an entry or a block: for a result, its call."""
+    if block_index is not None:
+        slot = entry.slot(block_index)
         return entry, entry.blocks[slot] if slot is not None else None
-    return _source_of(transcript, entry)
-
-
-def _source_of(transcript: Transcript, entry: TranscriptEntry) -> tuple[TranscriptEntry, Block | None]:
     call = transcript.pairs.answered_by(entry)
     if call is not None and call.blocks:
         owner = transcript.entries[call.owner.position]

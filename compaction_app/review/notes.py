@@ -6,8 +6,9 @@ A note is the user's own text, and is marked as such. Only writers that make a n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from django.http import QueryDict
@@ -40,26 +41,13 @@ class DeletedSpan:
 
 
 def spans_of(branch: Sequence[Entry], targets: Sequence[Target], notes: Mapping[str, str]) -> list[DeletedSpan]:
-    """The spans of a branch that a plan deletes, the largest first."""
+    """The spans of a branch that a plan deletes, those with notes and the largest first."""
     gone = {target.entry_id for target in targets if target.block_index is None}
     numbers = turn_numbers(branch)
-    spans = [_span(entries, numbers, notes) for entries in _spans(branch, gone, numbers)]
+    messages = (entry for entry in branch if entry.is_message)
+    by_span = groupby(messages, key=lambda entry: (entry.id in gone, numbers[entry.id]))
+    spans = [_span(list(entries), numbers, notes) for (is_gone, _), entries in by_span if is_gone]
     return sorted(spans, key=lambda span: (not span.note, -span.tokens))[:LISTED]
-
-
-def _spans(branch: Sequence[Entry], gone: set[str], numbers: Mapping[str, int]) -> Iterator[list[Entry]]:
-    span: list[Entry] = []
-    for entry in branch:
-        if not entry.is_message:
-            continue
-        if entry.id not in gone or (span and numbers[span[-1].id] != numbers[entry.id]):
-            if span:
-                yield span
-            span = []
-        if entry.id in gone:
-            span.append(entry)
-    if span:
-        yield span
 
 
 def _span(entries: Sequence[Entry], numbers: Mapping[str, int], notes: Mapping[str, str]) -> DeletedSpan:

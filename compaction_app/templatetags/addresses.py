@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 from django import template
 from django.urls import reverse
 
 from compaction_app.entries import links
-from compaction_app.entries.view import EntryPicture
 from sessions_app.models import Session
 
 register = template.Library()
@@ -46,8 +47,7 @@ def text_address(session: Session, entry_id: str, block: int | None = None, **mo
 
 
 @register.simple_tag
-def picture_address(session: Session, picture: EntryPicture) -> str:
+def picture_address(session: Session, picture: Mapping[str, Any]) -> str:
     """The address of a picture of an entry."""
-    return links.picture_address(
-        session.get_absolute_url(), picture.entry_id, picture.block, picture.number, picture.digest
-    )
+    place = (picture[name] for name in ("entry_id", "block", "number", "digest"))
+    return links.picture_address(session.get_absolute_url(), *place)

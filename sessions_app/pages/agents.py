@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
@@ -22,7 +21,6 @@ from sessions_app.agents.registry import version_installed
 from sessions_app.connections import (
     AGENTS_WITH_BRIDGES,
     ConfigurationChange,
-    ConnectionStatus,
     ConnectionTest,
     all_connections,
     connect,
@@ -71,41 +69,27 @@ class ConnectionForm(forms.Form):
         return Path(named) if named else None
 
 
-@dataclass(frozen=True, slots=True)
-class ShownAgent:
-    """An agent that can request reviews, its installed program, and its connections: for all projects, or for single
-    ones."""
-
-    agent: Agent
-    program: str
-    """The path of its program; empty if it was not found."""
-    version: str
-    connections: list[tuple[ConnectedAgent, ConnectionStatus]]
-    unconnected_bridge: str
-    """The file for all projects, if it has a bridge without a connection; otherwise empty."""
-
-    @property
-    def is_everywhere(self) -> bool:
-        return any(not one.project for one, _ in self.connections)
-
-
-def shown_agents() -> list[ShownAgent]:
-    """The agents that can request reviews, installed ones first. Raises SystemFailure."""
+def shown_agents() -> list[dict[str, Any]]:
+    """The agents that can request reviews, connected and installed ones first, each with its connections: for all
+    projects, or for single ones. Raises SystemFailure."""
     connected = all_connections()
     found = [_shown(agent, connected) for agent in AGENTS_WITH_BRIDGES.values()]
-    return sorted(found, key=lambda shown: (not shown.connections, not shown.program))
+    return sorted(found, key=lambda shown: (not shown["connections"], not shown["program"]))
 
 
-def _shown(agent: Agent, connected: list[ConnectedAgent]) -> ShownAgent:
+def _shown(agent: Agent, connected: list[ConnectedAgent]) -> dict[str, Any]:
     version = version_installed(agent.key)
     own = [one for one in connected if one.agent == agent.key]
-    return ShownAgent(
-        agent,
-        program_on_path(agent.client.program) or "",
-        ".".join(map(str, version)) if version is not None else "",
-        [(one, status_of_connection(one)) for one in own],
-        _unconnected_bridge(agent) if all(one.project for one in own) else "",
-    )
+    is_everywhere = any(not one.project for one in own)
+    return {
+        "agent": agent,
+        "program": program_on_path(agent.client.program) or "",
+        "version": ".".join(map(str, version)) if version is not None else "",
+        "connections": [(one, status_of_connection(one)) for one in own],
+        "is_everywhere": is_everywhere,
+        # The file for all projects, if it has a bridge without a connection.
+        "unconnected_bridge": "" if is_everywhere else _unconnected_bridge(agent),
+    }
 
 
 def _unconnected_bridge(agent: Agent) -> str:

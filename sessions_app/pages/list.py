@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 import msgspec
 from channels.db import database_sync_to_async
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Paginator
 from django.db import DatabaseError
 from django.db.models import Count, Max, Q, Sum
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -28,17 +28,16 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import AGENTS, key_of_reader
-from sessions_app.index.progress import Indexing, TextProgress, latest
+from sessions_app.index.progress import latest
 from sessions_app.index.roots import managed_path, shown_roots
 from sessions_app.index.session_locks import OpenSessions, open_sessions
-from sessions_app.models import DUE, Root, Session, SessionQuerySet, live
+from sessions_app.models import DUE, Session, SessionQuerySet, live
 from sessions_app.server.broadcast import SESSIONS
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.web.page_socket import PageConsumer
-from sessions_app.web.pages import wants_fragment
-from sessions_app.web.session_badges import SessionBadge, find_badges
+from sessions_app.web.pages import number_in, wants_fragment
+from sessions_app.web.session_badges import find_badges
 
 PAGE_SIZE: Final = 60
 CHOICES: Final = 200
@@ -71,7 +70,7 @@ class ListFilters:
     @classmethod
     def of(cls, query: Mapping[str, str]) -> ListFilters:
         """The filters in a URL's query; unknown values are ignored."""
-        page = query.get("page", "")
+        page = number_in(query.get("page", ""), 6)
         return cls(
             show=query["show"] if query.get("show") in SHOW else "all",
             text=query.get("q", "").strip()[:200],
@@ -80,7 +79,7 @@ class ListFilters:
             model=query.get("model", ""),
             age=query["age"] if query.get("age") in AGES else "",
             sort=query["sort"] if query.get("sort") in SORTS else "used",
-            page=int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
+            page=page if page is not None else 1,
         )
 
     def address(self, **other: object) -> str:
@@ -89,25 +88,6 @@ class ListFilters:
         query |= {"page": 1, **other}
         quiet = {"show": "all", "sort": "used", "page": 1}
         return "?" + urlencode({name: value for name, value in query.items() if value and value != quiet.get(name)})
-
-
-class SessionRow(NamedTuple):
-    """One session in the list."""
-
-    session: Session
-    live: str
-    """Why it is live, such as `just written to`; empty if it is not."""
-    badges: Sequence[SessionBadge]
-    """Badges from other parts of Redline."""
-
-
-class Tab(NamedTuple):
-    """One of the filters above the table, with the number of its sessions."""
-
-    label: str
-    sessions: int
-    address: str
-    current: bool
 
 
 class ListColumn(NamedTuple):
@@ -120,68 +100,16 @@ class ListColumn(NamedTuple):
     """`ascending` or `descending` if the table is sorted by it."""
 
 
-class ListedRoot(NamedTuple):
-    """A root in the list."""
+def browse(choice: ListFilters, now: datetime) -> dict[str, Any]:
+    """The page of the list for these filters, and the choices for them, by the names that its template uses.
 
-    path: str
-    agent: str
-    """The name of the agent that writes to it; empty if that is detected by path."""
-    exists: bool
-    kept: bool
-    """Whether it is the managed root."""
-    fault: str
-    """Why it cannot be read; empty if it can."""
-    unread: str
-    """What its agent has there that Redline cannot read yet; empty if there is nothing."""
-
-
-class ListTotals(NamedTuple):
-    """Figures of all sessions, whatever the filters."""
-
-    sessions: int
-    subagents: int
-    bytes: int
-    indexed_at: datetime | None
-    """When one of them was indexed last."""
-    agents: list[Agent]
-    """The agents that own some of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """One page of the list, and the choices for its filters."""
-
-    choice: ListFilters
-    rows: list[SessionRow]
-    managed: str
-    """The path of the managed root."""
-    columns: list[ListColumn]
-    tabs: list[Tab]
-    projects: list[str]
-    models: list[str]
-    totals: ListTotals
-    roots: list[ListedRoot]
-    indexing: Indexing | None
-    """The progress of the current indexing, or None."""
-    texts: TextProgress | None
-    """The progress of the full-text index, or None."""
-    page: Page[Session]
-    previous: str
-    next: str
-
-    @property
-    def searched(self) -> list[ListedRoot]:
-        """The roots that agents write to."""
-        return [root for root in self.roots if not root.kept]
-
-
-def browse(choice: ListFilters, now: datetime) -> Listing:
-    """The page of the list for these filters; a page number beyond the last means the last."""
+    A page number beyond the last means the last.
+    """
     shown = Session.objects.shown()
     roots = shown_roots()
     held = open_sessions((root.path, root.agent) for root in roots)
     filters = _filters(now, held)
-    totals = _totals(shown)
+    totals, managed = _totals(shown), str(managed_path())
     projects, models = _projects_and_models(shown)
     matching = _matching(shown, choice, now)
     counts = matching.aggregate(**{name: Count("pk", filter=found) for name, found in filters.items()})
@@ -190,44 +118,44 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     paginator.count = counts[choice.show]  # known already: it is not counted again
     page = paginator.get_page(choice.page)
     badges = find_badges([session.pk for session in page.object_list])
-    return Listing(
-        choice=choice,
-        rows=[
-            SessionRow(session, _live_reason(session, held, now), badges.get(session.pk, ()))
-            for session in page.object_list
-        ],
-        managed=str(managed_path()),
-        columns=_columns(choice),
-        tabs=[
-            Tab(name.capitalize(), counts[name], choice.address(show=name), name == choice.show)
-            for name in SHOW
-            if name != "subagents" or totals.subagents
-        ],
-        projects=projects,
-        models=models,
-        totals=totals,
-        roots=_listed_roots(roots),
-        indexing=latest.indexing,
-        texts=latest.texts,
-        page=page,
-        previous=choice.address(page=page.number - 1) if page.has_previous() else "",
-        next=choice.address(page=page.number + 1) if page.has_next() else "",
-    )
-
-
-def _listed_roots(roots: Iterable[Root]) -> list[ListedRoot]:
-    managed = str(managed_path())
-    return [
-        ListedRoot(
-            root.path,
-            AGENTS[root.agent].label if root.agent in AGENTS else "",
-            Path(root.path).exists(),
-            root.path == managed,
-            latest.faults.get(root.path, ""),
-            root.unread,
-        )
+    listed = [
+        {
+            "path": root.path,
+            # The agent that writes to it, unless that is detected by path.
+            "agent": AGENTS[root.agent].label if root.agent in AGENTS else "",
+            "exists": Path(root.path).exists(),
+            "kept": root.path == managed,
+            "fault": latest.faults.get(root.path, ""),
+            # What its agent has there that Redline cannot read yet.
+            "unread": root.unread,
+        }
         for root in roots
     ]
+    return {
+        "choice": choice,
+        # Each session with why it is live, if it is, and badges from other parts of Redline.
+        "rows": [
+            (session, _live_reason(session, held, now), badges.get(session.pk, ())) for session in page.object_list
+        ],
+        "managed": managed,
+        "columns": _columns(choice),
+        "tabs": [
+            (name == choice.show, name.capitalize(), counts[name], choice.address(show=name))
+            for name in SHOW
+            if name != "subagents" or totals["subagents"]
+        ],
+        "projects": projects,
+        "models": models,
+        "totals": totals,
+        "roots": listed,
+        # Those that agents write to.
+        "searched": [root for root in listed if not root["kept"]],
+        "indexing": latest.indexing,
+        "texts": latest.texts,
+        "page": page,
+        "previous": choice.address(page=page.number - 1) if page.has_previous() else "",
+        "next": choice.address(page=page.number + 1) if page.has_next() else "",
+    }
 
 
 def _columns(choice: ListFilters) -> list[ListColumn]:
@@ -278,8 +206,9 @@ def _matching(found: SessionQuerySet, choice: ListFilters, now: datetime) -> Ses
     return found
 
 
-def _totals(shown: SessionQuerySet) -> ListTotals:
-    """The totals of all sessions, by one query that groups them by the few values that determine their agents."""
+def _totals(shown: SessionQuerySet) -> dict[str, Any]:
+    """The totals of all sessions, whatever the filters, by one query that groups them by the few values that determine
+    their agents."""
     owned = list(
         shown.values("read_as", "root__agent").annotate(
             sessions=Count("pk"),
@@ -290,13 +219,11 @@ def _totals(shown: SessionQuerySet) -> ListTotals:
     )
     keys = {key_of_reader(row["read_as"]) or row["root__agent"] for row in owned}
     indexed = [row["last_indexed"] for row in owned if row["last_indexed"] is not None]
-    return ListTotals(
-        sum(row["sessions"] for row in owned),
-        sum(row["subagents"] for row in owned),
-        sum(row["bytes"] for row in owned),
-        max(indexed, default=None),
-        [agent for key, agent in AGENTS.items() if key in keys],
-    )
+    return {
+        **{name: sum(row[name] for row in owned) for name in ("sessions", "subagents", "bytes")},
+        "indexed_at": max(indexed, default=None),
+        "agents": [agent for key, agent in AGENTS.items() if key in keys],
+    }
 
 
 def _projects_and_models(shown: SessionQuerySet) -> tuple[list[str], list[str]]:

@@ -13,7 +13,7 @@ from sessions_app.search.filters import SORTS, SearchFilters
 from sessions_app.search.pure.query import FILTERS
 from sessions_app.search.results import PLACES_OF_SESSION, SearchResults, search
 from sessions_app.sessionlog.text import plural
-from sessions_app.web.pages import wants_fragment
+from sessions_app.web.pages import number_in, wants_fragment
 
 PLACES_OF_ONE: Final = 100
 """Places that are shown if the search is narrowed to one session."""
@@ -27,7 +27,7 @@ def results(request: HttpRequest) -> HttpResponse:
         request.GET.get("q", ""),
         [(name, value) for name in FILTERS for value in request.GET.getlist(name)],
         sort=request.GET["sort"] if request.GET.get("sort") in SORTS else "best",
-        page=_number(request.GET.get("page", ""), 6) or 1,
+        page=number_in(request.GET.get("page", ""), 6) or 1,
         session=session.pk if session is not None else None,
     )
     found = search(filters, places=PLACES_OF_ONE if session is not None else PLACES_OF_SESSION)
@@ -52,9 +52,5 @@ def _title(found: SearchResults) -> str:
 
 def _session(key: str) -> Session | None:
     """The session that the search is narrowed to; None for all."""
-    number = _number(key, 18)
+    number = number_in(key, 18)
     return Session.objects.shown().for_display().filter(pk=number).first() if number else None
-
-
-def _number(text: str, digits: int) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else 0

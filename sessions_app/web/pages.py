@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from django import forms, shortcuts
 from django.conf import settings
 from django.db import DatabaseError
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -96,6 +96,7 @@ def named_directory(text: str, code: str) -> Path:
 # ---- redirects and parts of pages ------------------------------------------------------------------------
 
 P = ParamSpec("P")
+T = TypeVar("T")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
@@ -122,6 +123,26 @@ def acts_on_post(page: Callable[P, str]) -> Callable[[View[P]], View[P]]:
         return require_http_methods(["GET", "HEAD", "POST"])(acting)
 
     return decorate
+
+
+def view_or_fault(
+    view: Callable[[], T], fault: RedlineError | None = None, *, not_found: str = ""
+) -> tuple[T | None, RedlineError | None]:
+    """What a page shows, and the failure that it states: the given one, otherwise why there is nothing to show.
+
+    Raises Http404 for a failure with the code `not_found`: the address names something that does not exist.
+    """
+    try:
+        return view(), fault
+    except RedlineError as unshown:
+        if not_found and unshown.code == not_found:
+            raise Http404(unshown.message) from unshown
+        return None, fault or unshown
+
+
+def number_in(text: str, digits: int = 9) -> int | None:
+    """The number that an address gives, of at most so many digits; None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
 
 
 def wants_fragment(request: HttpRequest) -> bool:

@@ -3,7 +3,6 @@ the test of a model."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from django.contrib import messages
@@ -29,7 +28,6 @@ from compaction_app.providers.connection_test import Verdict
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.templatetags.formatting import escape_line
 from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
@@ -55,31 +53,13 @@ SUGGESTED: Final = 12
 """The maximum number of suggested models."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """A kind of server that users run themselves, with its default address."""
-
-    name: str
-    label: str
-    base_url: str
-
-
 PRESETS: Final = (
-    Preset("ollama", "Ollama", "http://localhost:11434/v1"),
-    Preset("llama-cpp", "llama.cpp", "http://localhost:8080/v1"),
-    Preset("lm-studio", "LM Studio", "http://localhost:1234/v1"),
-    Preset("vllm", "vLLM", "http://localhost:8000/v1"),
+    ("ollama", "Ollama", "http://localhost:11434/v1"),
+    ("llama-cpp", "llama.cpp", "http://localhost:8080/v1"),
+    ("lm-studio", "LM Studio", "http://localhost:1234/v1"),
+    ("vllm", "vLLM", "http://localhost:8000/v1"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A model with which sessions were written, at a configured provider."""
-
-    provider: ResolvedProvider
-    name: str
-    sessions: int
-    window: SourcedValue[int] | None
+"""The kinds of servers that users run themselves: the name of a provider, its label, and its default address."""
 
 
 def models_page() -> dict[str, Any]:
@@ -94,13 +74,14 @@ def models_page() -> dict[str, Any]:
     }
 
 
-def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Suggestion]:
+def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[dict[str, Any]]:
+    """Models with which sessions were written, at usable providers."""
     usable = {provider.name: provider for provider in known if not provider.unset}
     named = Session.objects.shown().with_model().filter(provider__in=usable)
     counted = named.values_list("provider", "model").annotate(sessions=Count("pk")).order_by("-sessions", "model")
     lookup = ContextWindowLookup()
     return [
-        Suggestion(usable[provider], name, sessions, lookup.window(name))
+        {"provider": usable[provider], "name": name, "sessions": sessions, "window": lookup.window(name)}
         for provider, name, sessions in counted[: SUGGESTED + len(configured)]
         if f"{provider}/{name}" not in configured
     ][:SUGGESTED]
@@ -111,7 +92,7 @@ def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Su
 
 def preset_values(name: str) -> dict[str, str]:
     """The values of a preset; empty for an unknown name."""
-    return {one.name: {"name": one.name, "base_url": one.base_url} for one in PRESETS}.get(name, {})
+    return next(({"name": one, "base_url": base_url} for one, _, base_url in PRESETS if one == name), {})
 
 
 def chosen_provider(name: str) -> str:

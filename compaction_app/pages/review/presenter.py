@@ -9,15 +9,14 @@ reason, its pair, and the possible decisions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from compaction_app.core.effects import DecisionEffect
-from compaction_app.core.file_touches import Standing
 from compaction_app.core.gates import Refusal
 from compaction_app.core.groups import ONLY_HERE, Bar, Group, bars, group_key
 from compaction_app.core.reasons import is_checkable
@@ -26,7 +25,7 @@ from compaction_app.core.stats import percent, tokens_to_delete
 from compaction_app.core.transcript import TranscriptEntry
 from compaction_app.entries.links import entry_address, text_address
 from compaction_app.entries.view import BLOCKS, author_of, call_words, clamp
-from compaction_app.models import Proposal, Run
+from compaction_app.models import Proposal
 from compaction_app.planning.snapshots import moved_in_snapshot
 from compaction_app.review.account import StruckMap, struck_map
 from compaction_app.review.grouped_review import (
@@ -34,24 +33,15 @@ from compaction_app.review.grouped_review import (
     KEPT_STATUSES,
     NO_EFFECT,
     NOTHING,
-    Chip,
-    FilterChoices,
     GroupedReview,
-    PlanTokens,
     ReviewFilter,
     ReviewKey,
-    Summary,
-    by_frequency,
-    chips_of,
-    choices_of,
-    step_words,
-    summary_of,
 )
-from compaction_app.review.lines import KeptEntries, anchor, checked_reason, fold_words, ref_of
+from compaction_app.review.lines import KINDS, KeptEntries, anchor, checked_reason, fold_words, ref_of
 from sessions_app.agents.pure.format import Moved
 from sessions_app.recent import Recent
-from sessions_app.sessionlog.context import significant
-from sessions_app.sessionlog.entries import Block, BlockType, Protection, Role, Target, Texts
+from sessions_app.sessionlog.context import ContextSize, significant
+from sessions_app.sessionlog.entries import Block, BlockType, Role, Target, Texts
 
 PROSE: Final = frozenset({Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 """The roles whose texts are prose; the others are output."""
@@ -89,16 +79,6 @@ class ShownPart:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockChoice:
-    """One block of an entry, when its deletion can be narrowed to some blocks."""
-
-    key: str
-    words: str
-    tokens: int
-    chosen: bool
-
-
-@dataclass(frozen=True, slots=True)
 class EntryRef:
     """An object to which another one refers: in words, and its address."""
 
@@ -117,77 +97,8 @@ class Refused:
     named: EntryRef | None
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedEntries:
-    """Kept entries, folded into one line."""
-
-    words: str
-    tokens: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """A possible decision about a proposal: the name of its button, its words, and its key if it has one."""
-
-    name: str
-    words: str
-    key: str
-    tokens: int
-    """The change of the approved tokens; negative if it reduces them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """A button that adds the deletion of a kept object: its name, its words, and what it deletes."""
-
-    key: str
-    words: str
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpenProposal:
-    """One proposal with everything that helps to decide about it."""
-
-    anchor: str
-    key: str
-    entry_id: str
-    block: int | None
-    address: str
-    who: str
-    parts: Sequence[ShownPart]
-    actions: Sequence[Action]
-    reason: str
-    is_checkable: bool
-    """Whether something can be shown as evidence beside its reason: see `evidence`."""
-    source: str
-    call: int
-    pairs: Sequence[EntryRef]
-    more_pairs: int
-    unanswered: Sequence[EntryRef]
-    more_unanswered: int
-    refusal: Refused | None
-    choices: Sequence[BlockChoice]
-    before: FoldedEntries | None
-    """The kept entries directly before it."""
-    after: FoldedEntries | None
-
-
-@dataclass(frozen=True, slots=True)
-class StayingBlock:
-    """A block of a kept entry, or a kept block of an entry whose other blocks are deleted."""
-
-    entry_id: str
-    block: int | None
-    address: str
-    who: str
-    label: str
-    parts: Sequence[ShownPart]
-    tokens: int
-    additions: Sequence[Addition]
-    protection: Protection | None
+Folded = dict[str, Any] | None
+"""Kept entries, folded into one line of the page; None if there are none."""
 
 
 def actions_of(item: ReviewItem) -> Sequence[tuple[str, str]]:
@@ -208,10 +119,11 @@ class ArticleMaker:
         self._session = session.get_absolute_url()
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
-    def open_proposal(
-        self, item: ReviewItem, before: FoldedEntries | None, after: FoldedEntries | None
-    ) -> OpenProposal:
-        """A proposal or an addition, between the kept entries around it."""
+    def open_proposal(self, item: ReviewItem, before: Folded, after: Folded) -> dict[str, Any]:
+        """A proposal or an addition with everything that helps to decide about it, for the page.
+
+        `before` and `after` are the kept entries directly around it.
+        """
         entry = self._transcript.entries[item.position] if item.position >= 0 else None
         pairs = list(self._pairs(item)) if entry is not None else []
         if item.standing is ReviewStatus.KEPT_WITH_PAIR and item.refusal is not None:
@@ -219,35 +131,36 @@ class ArticleMaker:
         unanswered = self._review.unanswered.get(item.target, ())
         reason = item.origin.reason if item.origin is not None and not item.added else ""
         still = self._grouped.line_checks.of(item.target)
-        return OpenProposal(
-            anchor=anchor(item.position, item.target),
-            key=ref_of(item.target),
-            entry_id=item.target.entry_id,
-            block=item.target.block_index,
-            address=self._address(item.target.entry_id),
-            who=self._author(entry, item.target),
-            parts=list(self._parts(item, entry)) if entry is not None else [],
-            actions=[
-                Action(name, words, _KEYS.get(name, ""), self._effect_tokens(Kind(name), item.target))
+        return {
+            "key": ref_of(item.target),
+            "entry_id": item.target.entry_id,
+            "block": item.target.block_index,
+            "address": self._address(item.target.entry_id),
+            "who": self._author(entry, item.target),
+            "parts": list(self._parts(item, entry)) if entry is not None else [],
+            # The name of each button, its words, its key if it has one, and the change of the approved tokens.
+            "actions": [
+                (name, words, _KEYS.get(name, ""), self._effect_tokens(Kind(name), item.target))
                 for name, words in actions_of(item)
             ],
-            reason=_as_sentence(self._short(checked_reason(reason, still))),
-            is_checkable=still is not None or is_checkable(reason),
-            source=self._source(item),
-            call=item.origin.call if item.origin is not None else 0,
-            pairs=pairs[:PAIRS_SHOWN],
-            more_pairs=max(0, len(pairs) - PAIRS_SHOWN),
-            unanswered=[self._named("", target, "") for target in unanswered[:PAIRS_SHOWN]],
-            more_unanswered=max(0, len(unanswered) - PAIRS_SHOWN),
-            refusal=self._refused(item) if item.standing is ReviewStatus.REFUSED else None,
-            choices=self._choices(item, entry),
-            before=before,
-            after=after,
-        )
+            "reason": _as_sentence(self._short(checked_reason(reason, still))),
+            # Whether something can be shown as evidence beside its reason: see `evidence`.
+            "is_checkable": still is not None or is_checkable(reason),
+            "source": self._source(item),
+            "call": item.origin.call if item.origin is not None else 0,
+            "pairs": pairs[:PAIRS_SHOWN],
+            "more_pairs": max(0, len(pairs) - PAIRS_SHOWN),
+            "unanswered": [self._named("", target, "") for target in unanswered[:PAIRS_SHOWN]],
+            "more_unanswered": max(0, len(unanswered) - PAIRS_SHOWN),
+            "refusal": self._refused(item) if item.standing is ReviewStatus.REFUSED else None,
+            "choices": self._choices(item, entry),
+            "before": before,
+            "after": after,
+        }
 
-    def staying(self, entry: TranscriptEntry) -> Iterator[StayingBlock]:
-        """The kept part of an entry: its first BLOCKS blocks, each with the button that adds its deletion, if
-        allowed."""
+    def staying(self, entry: TranscriptEntry) -> Iterator[dict[str, Any]]:
+        """The kept part of an entry, for the page: its first BLOCKS blocks, also those that are deleted while others
+        are kept, each with the buttons that add its deletion, if allowed."""
         blocks: list[Block | None] = list(entry.blocks) or [None]
         items, would_go = self._review.items, self._review.would_go
         touched = {target.block_index for target in (*items, *would_go) if target.entry_id == entry.entry_id}
@@ -256,25 +169,22 @@ class ArticleMaker:
             target = Target(entry.entry_id, None if block is None or whole else block.index)
             own = Target(entry.entry_id, None if block is None else block.index)
             goes = block is not None and block.index in touched
-            additions: list[Addition] = []
+            additions = []
             if not entry.is_protected and not goes:
-                additions.append(self._addition(target, "Delete" if whole else "Delete block"))
+                additions.append((target, "Delete" if whole else "Delete block"))
                 if not whole and number == 0 and not touched:
-                    additions.append(self._addition(Target(entry.entry_id), "Delete entry"))
-            yield StayingBlock(
-                entry_id=entry.entry_id,
-                block=None if block is None else block.index,
-                address=self._address(entry.entry_id),
-                who=self._author(entry, own),
-                label=("proposed" if own in items else "goes with its pair") if goes else "",
-                parts=[self._part(entry, block, "open" if goes else "stays")],
-                tokens=entry.tokens if block is None else block.tokens,
-                additions=additions,
-                protection=entry.reason if number == 0 else None,
-            )
-
-    def _addition(self, target: Target, words: str) -> Addition:
-        return Addition(ref_of(target), words, self._effect_tokens(Kind.ADD, target))
+                    additions.append((Target(entry.entry_id), "Delete entry"))
+            yield {
+                "entry_id": entry.entry_id,
+                "block": own.block_index,
+                "address": self._address(entry.entry_id),
+                "who": self._author(entry, own),
+                "label": ("proposed" if own in items else "goes with its pair") if goes else "",
+                "part": self._part(entry, block, "open" if goes else "stays"),
+                "tokens": entry.tokens if block is None else block.tokens,
+                "additions": [(ref_of(one), words, self._effect_tokens(Kind.ADD, one)) for one, words in additions],
+                "protection": entry.reason if number == 0 else None,
+            }
 
     def _effect_tokens(self, kind: Kind, target: Target) -> int:
         return self._grouped.context.of(self._grouped.consequences.of(kind, [target]).tokens)
@@ -396,8 +306,9 @@ class ArticleMaker:
         at = anchor(leading.position, leading.target) if leading is not None else ""
         return EntryRef(words, shown, f"?at={quote(ref_of(target), safe='')}#{at}", after)
 
-    def _choices(self, item: ReviewItem, entry: TranscriptEntry | None) -> list[BlockChoice]:
-        """The blocks to which the deletion of an entry can be narrowed."""
+    def _choices(self, item: ReviewItem, entry: TranscriptEntry | None) -> list[tuple[str, str, int, bool]]:
+        """The blocks to which the deletion of an entry can be narrowed: each with its reference, its words, its tokens,
+        and whether it is chosen."""
         narrowable = (ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.NARROWED)
         if entry is None or item.target.block_index is not None or item.standing not in narrowable:
             return []
@@ -406,7 +317,7 @@ class ArticleMaker:
         texts = self._texts.get(entry.entry_id)
         chosen = self._review.followers.get(item.target, ()) if item.standing is ReviewStatus.NARROWED else ()
         return [
-            BlockChoice(
+            (
                 ref_of(Target(entry.entry_id, block.index)),
                 f"{_block_name(block)} {' '.join(texts.block(block.index)[:400].split())[:PREVIEW] if texts else ''}",
                 block.tokens,
@@ -441,6 +352,12 @@ EXAMPLES: Final = 3
 EXAMPLE: Final = 36
 STAYS_SHOWN: Final = 60
 """Entries that are unfolded in place at a time."""
+TOOLS: Final = 3
+"""The number of tools that have a chip."""
+LARGE: Final = 500
+"""A proposal with more tokens is large."""
+RISKY: Final = group_key(ONLY_HERE)
+UNKNOWN_REASON: Final = "A reason that no proposal has"
 SIGNED: Final = frozenset(
     {ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
 )
@@ -476,41 +393,6 @@ NO_OTHERS: Final = Others()
 
 
 @dataclass(frozen=True, slots=True)
-class ProposalRow:
-    """One proposal in one line; with all details if unfolded."""
-
-    anchor: str
-    key: str
-    entry_id: str
-    tool: str
-    words: str
-    why: str
-    still: Standing | None
-    """How many of its lines are also in later kept entries; None if it has no lines to compare."""
-    tokens: int
-    """The change of the approved tokens by its first decision; if there is none, the tokens that it would delete."""
-    others: Others
-    signed: bool
-    """Whether that is counted: a rejected proposal deletes nothing."""
-    mark: StatusBadge
-    undecided: bool
-    acts: str
-    """The names of the buttons that decide about it."""
-    opened: OpenProposal | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRows:
-    """Some of a group's rows, and the rest after them."""
-
-    rows: Sequence[ProposalRow]
-    end: int
-    """The number of the group's rows shown with these."""
-    left: int
-    left_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class GroupRow:
     """A group in one line; if open, with its rows."""
 
@@ -529,7 +411,8 @@ class GroupRow:
     undecided: int
     risky: bool
     """Whether its proposals contain names that occur nowhere else."""
-    opened: GroupRows | None = None
+    opened: dict[str, Any] | None = None
+    """See `ReviewDesk.group_rows`."""
 
     @property
     def approve_words(self) -> str:
@@ -550,21 +433,39 @@ class FoundSum:
     hidden_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A review, or the part of it that matches a filter."""
+class PlanTokens(NamedTuple):
+    """The deleted part of the context, in its measure."""
 
-    run: Run
-    version: int
-    summary: Summary
-    chosen: ReviewFilter
-    found: FoundSum
-    chips: Sequence[Chip]
-    groups: Sequence[GroupRow]
-    left: int
-    """Groups that are not shown."""
-    last: str
-    last_at: datetime | None
+    approved: int
+    planned: int
+    """With all undecided proposals."""
+    goal: int
+    """The tokens that the agent's target deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The plan as the airlock computes it. Its totals are also the sums of the proposals' numbers."""
+
+    context: ContextSize
+    tokens: PlanTokens
+    window: int | None
+    percent: float
+    """The approved share of the target, as the agent counts."""
+    met: bool
+    total: int
+    undecided: int
+    accepted: int
+    rejected: int
+    refused: int
+    gauge: Mapping[str, float]
+    """The context and its deleted part, in percent of the window, or of the context if the window is unknown: first the
+    undecided part, then the approved part, up to the end of the body."""
+
+    @property
+    def sums(self) -> tuple[int, int, int, bool]:
+        """The sentences below the groups."""
+        return self.total, self.tokens.planned, self.rejected, self.undecided > 0
 
 
 class Shown(NamedTuple):
@@ -584,16 +485,6 @@ class DecisionSum(NamedTuple):
     others: Others
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewChanges:
-    """The changes in the part of a review that a browser shows."""
-
-    rows: Sequence[ProposalRow]
-    groups: Sequence[GroupRow]
-    sums: bool
-    """Whether the sums below the groups have changed."""
-
-
 _summaries: Final[Recent[ReviewKey, Summary]] = Recent(CACHED)
 _maps: Final[Recent[ReviewKey, StruckMap]] = Recent(CACHED)
 _moved: Final[Recent[ReviewKey, Sequence[Moved]]] = Recent(CACHED)
@@ -608,11 +499,30 @@ class ReviewDesk(GroupedReview):
         return _summaries.get(self.key, self._summary)
 
     def _summary(self) -> Summary:
-        goal = self.context.of(self._goal)
-        tokens = PlanTokens(self.context, self.approved_tokens(self.leads), self.tokens(self.leads), goal)
-        stats = self.review.approved_stats
+        review, size, window = self.review, self.context.tokens, self.prepared.window
+        tokens = PlanTokens(self.approved_tokens(self.leads), self.tokens(self.leads), self.context.of(self._goal))
+        stats, is_met = review.approved_stats, review.tokens_to_go == 0
         share = percent(stats.tokens_before - stats.tokens_after, self._goal)
-        return summary_of(self.review, self.leads, tokens, self.prepared.window, share)
+        length = max(1, window or 0, size)
+        places = {
+            "body": size,
+            "undecided": size - tokens.planned,
+            "approved": size - tokens.approved,
+            "goal": size - tokens.goal,
+        }
+        return Summary(
+            context=self.context,
+            tokens=tokens,
+            window=window if window is not None and window >= size else None,
+            percent=max(100.0, share) if is_met else share,
+            met=is_met,
+            total=review.total,
+            undecided=review.undecided,
+            accepted=review.accepted,
+            rejected=sum(item.standing in KEPT_STATUSES for item in self.leads),
+            refused=review.refused,
+            gauge={name: round(100 * place / length, 2) for name, place in places.items()},
+        )
 
     @property
     def _goal(self) -> int:
@@ -639,34 +549,59 @@ class ReviewDesk(GroupedReview):
         *,
         unfolded: Collection[Target] = (),
         more: bool = False,
-    ) -> Page:
-        """The groups in one line each, some of them open, and one shown proposal; some are unfolded."""
+    ) -> dict[str, Any]:
+        """The groups in one line each, some of them open, and one shown proposal, for the page; some are unfolded."""
         groups = self._shown_groups()
         on_page = groups if more else groups[:GROUPS]
         keys = set(open_groups)
         within = self.group_of(shown.target) if shown is not None else None
         if within is not None:
             keys.add(within.key)
-        return Page(
-            run=self.run,
-            version=self.version,
-            summary=self.summary,
-            chosen=self.chosen,
-            found=self.found_sum(),
-            chips=self.chips(),
-            groups=self._groups(on_page, keys, shown, unfolded=unfolded),
-            left=len(groups) - len(on_page),
-            last=step_words(self, self.last.step) if self.last is not None else "",
-            last_at=self.last.at if self.last is not None else None,
-        )
+        return {
+            "groups": self._groups(on_page, keys, shown, unfolded=unfolded),
+            "left": len(groups) - len(on_page),
+        }
 
-    def chips(self) -> list[Chip]:
+    def chips(self) -> list[dict[str, Any]]:
+        """The chips for the filter, for the page: the usual ones, then one for each other active filter.
+
+        A chip is one of these filters, turned on or off with one press: its words, the number of proposals that it
+        shows, and the query of the address that toggles it.
+        """
+        chosen, reasons = self.chosen, self._reasons
         facts = [self.facts[item.target] for item in self.matching]
-        tools = by_frequency(one.tool for one in self.facts.values())
-        return chips_of(self.chosen, facts, tools, self._reasons)
+        tools = _by_frequency(one.tool for one in self.facts.values())[:TOOLS]
 
-    def choices(self) -> FilterChoices:
-        return choices_of(list(self.facts.values()), self._reasons)
+        def chip(words: str, **on: Any) -> dict[str, Any]:
+            is_on = all(getattr(chosen, name) == value for name, value in on.items())
+            off = {name: getattr(ReviewFilter(), name) for name in on}
+            count = sum(map(replace(chosen, **on).leaves, facts))
+            return {"words": words, "count": count, "on": is_on, "query": chosen.query(**(off if is_on else on))}
+
+        chips = [chip("Undecided", undecided=True), chip(f"Over {LARGE:,} tokens", over=LARGE)]
+        chips += [chip(tool, tool=tool) for tool in tools]
+        if RISKY in reasons:
+            chips.append(chip(ONLY_HERE, reason=RISKY))
+        if chosen.over not in (0, LARGE):
+            chips.append(chip(f"Over {chosen.over:,} tokens", over=chosen.over))
+        if chosen.tool and chosen.tool not in tools:
+            chips.append(chip(chosen.tool, tool=chosen.tool))
+        if chosen.kind:
+            chips.append(chip(KINDS[chosen.kind].capitalize(), kind=chosen.kind))
+        if chosen.reason and (chosen.reason != RISKY or RISKY not in reasons):
+            chips.append(chip(reasons.get(chosen.reason, UNKNOWN_REASON), reason=chosen.reason))
+        if chosen.q:
+            chips.append(chip(chosen.q if chosen.is_pattern else f"“{chosen.q}”", q=chosen.q))
+        return chips
+
+    def choices(self) -> dict[str, list[tuple[str, str]]]:
+        """The options of the filter's fields, the most frequent first: values and their words."""
+        facts = self.facts.values()
+        return {
+            "tools": [(tool, tool) for tool in _by_frequency(one.tool for one in facts)],
+            "kinds": [(kind, KINDS[kind]) for kind in _by_frequency(one.kind for one in facts)],
+            "reasons": [(reason, self._reasons[reason]) for reason in _by_frequency(one.reason for one in facts)],
+        }
 
     @cached_property
     def _reasons(self) -> Mapping[str, str]:
@@ -754,8 +689,8 @@ class ReviewDesk(GroupedReview):
 
     def group_rows(
         self, group: Group, start: int, shown: ReviewItem | None = None, *, unfolded: Collection[Target] = ()
-    ) -> GroupRows:
-        """The rows of a group from a position in its order on: the next ROWS, or up to a given one.
+    ) -> dict[str, Any]:
+        """The rows of a group from a position in its order on: the next ROWS, or up to a given one; for the page.
 
         Positions count the whole group, including rows that the filter no longer lists, so that decisions do not move
         them.
@@ -763,12 +698,12 @@ class ReviewDesk(GroupedReview):
         end = max(self._place_after(group, start), group.leads.index(shown) + 1 if shown in group.leads else 0)
         rows = [item for item in group.leads[start:end] if item is shown or self.listed([item])]
         rest = self.listed(group.leads[end:])
-        return GroupRows(
-            rows=self.proposal_rows(rows, unfolded),
-            end=end,
-            left=len(rest),
-            left_tokens=self.tokens(rest),
-        )
+        return {
+            "rows": self.proposal_rows(rows, unfolded),
+            "end": end,
+            "left": len(rest),
+            "left_tokens": self.tokens(rest),
+        }
 
     def _place_after(self, group: Group, start: int) -> int:
         """The position after the next ROWS listed rows of a group."""
@@ -786,37 +721,43 @@ class ReviewDesk(GroupedReview):
                 break
         return list(found)
 
-    def proposal_rows(self, items: Sequence[ReviewItem], opened: Collection[Target] = ()) -> list[ProposalRow]:
+    def proposal_rows(self, items: Sequence[ReviewItem], opened: Collection[Target] = ()) -> list[dict[str, Any]]:
+        """Proposals in one line each, for the page; with all details if unfolded."""
         unfolded = [item for item in items if item.target in opened]
         open_ones = {item.target: one for item, one in zip(unfolded, self.opened(unfolded), strict=True)}
         return [self._row(item, open_ones.get(item.target)) for item in items]
 
-    def _row(self, item: ReviewItem, opened: OpenProposal | None) -> ProposalRow:
+    def _row(self, item: ReviewItem, opened: dict[str, Any] | None) -> dict[str, Any]:
         line, effect = self.line(item), self.effect(item)
         entry = self.transcript.entries[item.position] if item.position >= 0 else None
         goes = sum(one in self.review.goes for one in self.review.followers.get(item.target, ()))
         blocks = (goes, len(entry.blocks) if entry is not None else 0)
-        return ProposalRow(
-            anchor=anchor(item.position, item.target),
-            key=ref_of(item.target),
-            entry_id=item.target.entry_id,
-            tool=line.tool,
-            words=line.words or item.target.entry_id,
-            why=self.titles.why(item, self.chosen.by),
-            still=self.line_checks.of(item.target),
-            tokens=self.effect_tokens(effect) or self.full_effect(item),
-            others=self._others(effect, [item]),
-            signed=item.standing in SIGNED,
-            mark=status_badge(item, blocks, item.origin is None and item.target in self.hooked),
-            undecided=item.standing is ReviewStatus.UNDECIDED,
-            acts=" ".join(name for name, _ in actions_of(item)),
-            opened=opened,
-        )
+        return {
+            "anchor": anchor(item.position, item.target),
+            "key": ref_of(item.target),
+            "entry_id": item.target.entry_id,
+            "tool": line.tool,
+            "words": line.words or item.target.entry_id,
+            "why": self.titles.why(item, self.chosen.by),
+            # How many of its lines are also in later kept entries; None if it has no lines to compare.
+            "still": self.line_checks.of(item.target),
+            # The change of the approved tokens by its first decision; if there is none, what it would delete.
+            "tokens": self.effect_tokens(effect) or self.full_effect(item),
+            "others": self._others(effect, [item]),
+            # Whether that is counted: a rejected proposal deletes nothing.
+            "signed": item.standing in SIGNED,
+            "mark": status_badge(item, blocks, item.origin is None and item.target in self.hooked),
+            "undecided": item.standing is ReviewStatus.UNDECIDED,
+            # The names of the buttons that decide about it.
+            "acts": " ".join(name for name, _ in actions_of(item)),
+            "opened": opened,
+        }
 
     # ---- changes ----------------------------------------------------------------------------------------
 
-    def changes(self, before: ReviewDesk, shown: Shown) -> ReviewChanges | None:
-        """The changes in the part that a browser shows; None if proposals were added or withdrawn."""
+    def changes(self, before: ReviewDesk, shown: Shown) -> dict[str, Any] | None:
+        """The changed rows and groups in the part that a browser shows, and whether the sums below the groups have
+        changed; None if proposals were added or withdrawn."""
         if [item.target for item in self.leads] != [item.target for item in before.leads]:
             return None
         on_page = [item for item in self.leads if anchor(item.position, item.target) in shown.rows]
@@ -825,7 +766,7 @@ class ReviewDesk(GroupedReview):
         was = {group.key: group for group in before.shut_groups}
         groups = [group for group in self.shut_groups if group.key in shown.groups and was.get(group.key) != group]
         sums = (self.summary.sums, self.overlap) != (before.summary.sums, before.overlap)
-        return ReviewChanges(self.proposal_rows(changed, opened), groups, sums)
+        return {"rows": self.proposal_rows(changed, opened), "groups": groups, "sums": sums}
 
     @property
     def shut_groups(self) -> Sequence[GroupRow]:
@@ -849,12 +790,12 @@ class ReviewDesk(GroupedReview):
 
     # ---- folded open ------------------------------------------------------------------------------------
 
-    def opened(self, items: Sequence[ReviewItem]) -> list[OpenProposal]:
+    def opened(self, items: Sequence[ReviewItem]) -> list[dict[str, Any]]:
         """Proposals with their texts, reasons and pairs, and the kept entries around them."""
         maker = ArticleMaker(self, self.texts_of(items))
         return [maker.open_proposal(item, *self._around(item)) for item in items]
 
-    def stays(self, start: int, end: int) -> tuple[list[StayingBlock], FoldedEntries | None]:
+    def stays(self, start: int, end: int) -> tuple[list[dict[str, Any]], Folded]:
         """The kept entries between two positions, and the rest that stays folded after the first STAYS_SHOWN."""
         start, end = max(0, start), min(end, len(self.transcript))
         entries = self.outline.stays(start, end).entries
@@ -863,17 +804,17 @@ class ReviewDesk(GroupedReview):
         more = self._fold(KeptEntries(rest[0].position, end, rest)) if rest else None
         return [block for entry in shown for block in maker.staying(entry)], more
 
-    def _around(self, item: ReviewItem) -> tuple[FoldedEntries | None, FoldedEntries | None]:
+    def _around(self, item: ReviewItem) -> tuple[Folded, Folded]:
         if item.position < 0:
             return None, None
         before, after = (self._fold(stay) for stay in self.outline.around(item.position))
         return before, after
 
-    def _fold(self, stay: KeptEntries) -> FoldedEntries | None:
+    def _fold(self, stay: KeptEntries) -> Folded:
         if not stay.entries:
             return None
         tokens = sum(map(self.outline.tokens_staying, stay.entries))
-        return FoldedEntries(fold_words(stay.entries), tokens, stay.start, stay.end)
+        return {"words": fold_words(stay.entries), "tokens": tokens, "start": stay.start, "end": stay.end}
 
 
 def status_badge(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> StatusBadge:
@@ -891,3 +832,7 @@ def status_badge(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Sta
 
 def _undecided(items: Iterable[ReviewItem]) -> list[ReviewItem]:
     return [item for item in items if item.standing is ReviewStatus.UNDECIDED]
+
+
+def _by_frequency(names: Iterable[str]) -> list[str]:
+    return [name for name, _ in Counter(names).most_common()]

@@ -19,8 +19,7 @@ A place on the token map is an entry by name, with the decision about it and a l
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urljoin
 
@@ -37,12 +36,13 @@ from compaction_app.core.groups import Grouping
 from compaction_app.core.review_fold import Kind, ReviewItem, ReviewStatus, Step
 from compaction_app.core.states import REVIEWABLE, RunState
 from compaction_app.core.transcript import TranscriptEntry
+from compaction_app.entries.branches import map_place
 from compaction_app.entries.links import entry_address
 from compaction_app.entries.view import beginning_of
 from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import known_torn_line, mark_of
-from compaction_app.review.grouped_review import DECIDED, decision_report, filter_of
+from compaction_app.review.grouped_review import DECIDED, decision_report, filter_of, step_words
 from compaction_app.review.lines import anchor, line_of, ref_of, target_of
 from compaction_app.runs.commands import record_opened
 from compaction_app.runs.reviews import DECIDED_ELSEWHERE, require_same_plan, undo
@@ -55,9 +55,17 @@ from sessions_app.sessionlog.errors import Conflict, RedlineError
 from sessions_app.sessionlog.text import plural
 from sessions_app.templatetags.formatting import escape_line, in_measure
 from sessions_app.web.credentials import is_shown
-from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of, wants_fragment
+from sessions_app.web.pages import (
+    FormInvalid,
+    acts_on_post,
+    number_in,
+    redirect,
+    require_valid,
+    status_of,
+    wants_fragment,
+)
 
-from .presenter import Page, ReviewDesk, Shown
+from .presenter import GroupRow, ReviewDesk, Shown
 
 UNDO: Final = "undo"
 _BULK: Final = (Kind.APPROVE, Kind.REJECT, Kind.REOPEN)
@@ -85,16 +93,6 @@ class DecisionRequest(NamedTuple):
     targets: tuple[Target, ...] = ()
     scope: tuple[Target, ...] = ()
     """For a bulk decision: every proposal to which it applied, decided or not."""
-
-
-class RepeatedDecision(NamedTuple):
-    """A decision that was refused because of another window: the button that makes it on the version now shown."""
-
-    name: str
-    value: str
-    words: str
-    blocks: tuple[str, ...]
-    picks: tuple[str, ...]
 
 
 class WordsField(forms.Field):
@@ -157,17 +155,17 @@ class DecisionForm(forms.Form):
             return DecisionRequest(Kind.NARROW, tuple(block for block in blocks if block.entry_id == target.entry_id))
         return DecisionRequest(Kind(kind), (target,))
 
-    def repeated(self, desk: ReviewDesk) -> RepeatedDecision | None:
-        """The same decision on the present review; None if nothing is left to decide. Raises FormInvalid.
+    def repeated(self, desk: ReviewDesk) -> dict[str, Any] | None:
+        """The button that makes the same decision on the present review; None if nothing is left to decide.
 
-        A bulk decision is repeated only for proposals that are still undecided.
+        Raises FormInvalid. A bulk decision is repeated only for proposals that are still undecided.
         """
         decision, name = self.decision(desk), self._button
         if decision.kind is None or not decision.targets:
             return None
         words = _THE_REST[decision.kind] if "_" in name else _ANYWAY[decision.kind]
         data = self.cleaned_data
-        return RepeatedDecision(name, self.data[name], words, tuple(data["block"]), tuple(data["pick"]))
+        return {"name": name, "value": self.data[name], "words": words, "blocks": data["block"], "picks": data["pick"]}
 
     @property
     def is_undo(self) -> bool:
@@ -201,51 +199,28 @@ WORDS: Final = 60
 """The maximum length of an entry's line in its name, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewPlace:
-    """One entry of the planned context, by its position on the map."""
-
-    number: int
-    """Counted from 1."""
-    total: int
-    name: str
-    address: str
-    """Its proposal in the review; if it is kept, its entry in the session."""
-    top: int
-    height: int
-    """Its height on the map."""
-    previous_turn: int
-    """The numbers of the entries that begin this turn (or the previous one) and the next one: the targets of the page
-    keys."""
-    next_turn: int
-
-
-def place_at_point(desk: ReviewDesk, x: int, y: int) -> ReviewPlace:
+def place_at_point(desk: ReviewDesk, x: int, y: int) -> dict[str, Any]:
     """The place at a point of the map."""
     drawn = desk.struck_map
     return place_of(desk, bisect_right(drawn.before, drawn.ground.tokens_at(x, y)))
 
 
-def place_of(desk: ReviewDesk, number: int) -> ReviewPlace:
-    """The entry with this number, or the nearest one."""
-    total = len(desk.transcript)
+def place_of(desk: ReviewDesk, number: int) -> dict[str, Any]:
+    """The entry of the planned context with this number, or the nearest one; its address is that of its proposal in the
+    review, or of the entry in the session if it is kept."""
+    total, starts = len(desk.transcript), desk.outline.turn_starts
     number = min(max(number, 1), total)
-    entry, before = desk.transcript.entries[number - 1], desk.struck_map.before
-    top, height = desk.struck_map.ground.frame(before[number - 1], before[number] - before[number - 1])
-    item = _item_at(desk, entry)
-    starts = desk.outline.turn_starts
-    turn = desk.outline.turn_number(entry.position)
-    begun = starts[turn - 1] + 1 if turn else 1
-    return ReviewPlace(
-        number=number,
-        total=total,
-        name=_name(desk, entry, item, turn),
-        address=_place_address(desk, entry, item),
-        top=top,
-        height=height,
-        previous_turn=begun if begun < number else starts[turn - 2] + 1 if turn > 1 else 1,
-        next_turn=starts[turn] + 1 if turn < len(starts) else total,
-    )
+    entry = desk.transcript.entries[number - 1]
+    item, turn = _item_at(desk, entry), desk.outline.turn_number(entry.position)
+
+    def beginning(turn: int, otherwise: int) -> int:
+        return starts[turn - 1] + 1 if 1 <= turn <= len(starts) else otherwise
+
+    return {
+        **map_place(desk.struck_map.ground, desk.struck_map.before, number, total, turn, beginning),
+        "name": _name(desk, entry, item, turn),
+        "address": _place_address(desk, entry, item),
+    }
 
 
 def _item_at(desk: ReviewDesk, entry: TranscriptEntry) -> ReviewItem | None:
@@ -261,7 +236,7 @@ def _name(desk: ReviewDesk, entry: TranscriptEntry, item: ReviewItem | None, tur
     if item is None:
         return f"{where}, {what}, {in_measure(entry.tokens, desk.context)} tokens, stays"
     row = desk.proposal_rows([item])[0]
-    return f"{where}, {what}, {plural(significant(row.tokens), 'token')}, {row.mark.words}"
+    return f"{where}, {what}, {plural(significant(row['tokens']), 'token')}, {row['mark'].words}"
 
 
 def _place_address(desk: ReviewDesk, entry: TranscriptEntry, item: ReviewItem | None) -> str:
@@ -329,14 +304,19 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
         if part in _PARTS:
             return _PARTS[part](request, desk)
         page = _page(request, desk)
+        last = step_words(desk, desk.last.step) if desk.last is not None else ""
+        context = _context(desk)
     except RedlineError as fault:
         return _closed(request, found, fault)
     if is_shown(request):
         mark_seen(found)
-    context = _context(desk, page) | {
+    context |= {
+        "page": page,
+        "last": last,
+        "last_at": desk.last.at if desk.last is not None else None,
         "torn": known_torn_line(found.session),
         "map": desk.struck_map,
-        "place": place_of(desk, _first_place(desk, page)),
+        "place": place_of(desk, _first_place(desk, page["groups"])),
         "choices": desk.choices(),
         "keys": KEYS,
         "buttons": BUTTONS,
@@ -345,7 +325,7 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
     return render(request, "review/review.html", context)
 
 
-def _page(request: HttpRequest, desk: ReviewDesk) -> Page:
+def _page(request: HttpRequest, desk: ReviewDesk) -> dict[str, Any]:
     """The page that an address names. If no groups are to be open, the largest with an undecided proposal is opened."""
     opened = _item(desk, request.GET.get("at", ""))
     if opened is not None:
@@ -364,10 +344,10 @@ def _map(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
     return render(request, "review/review.html#map", context)
 
 
-def _first_place(desk: ReviewDesk, page: Page) -> int:
+def _first_place(desk: ReviewDesk, groups: Sequence[GroupRow]) -> int:
     """The initial number of the map's slider: the entry of the first row that is shown."""
-    first = next((row for group in page.groups if group.opened for row in group.opened.rows), None)
-    entry = desk.transcript.entry(first.entry_id) if first is not None else None
+    first = next((row for group in groups if group.opened for row in group.opened["rows"]), None)
+    entry = desk.transcript.entry(first["entry_id"]) if first is not None else None
     return entry.position + 1 if entry is not None else 1
 
 
@@ -390,8 +370,8 @@ def place(request: HttpRequest, run: int) -> HttpResponse:
     except RedlineError as fault:
         return _closed(request, found, fault)
     if not request.accepts("text/html"):
-        return JsonResponse(asdict(named))
-    return redirect(urljoin(reverse("compaction:review", args=[found.pk]), named.address))
+        return JsonResponse(named)
+    return redirect(urljoin(reverse("compaction:review", args=[found.pk]), named["address"]))
 
 
 def _group(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
@@ -440,15 +420,17 @@ def _item(desk: ReviewDesk, ref: str) -> ReviewItem | None:
     return desk.review.items[item.leader] if item is not None and item.leader is not None else item
 
 
-def _context(desk: ReviewDesk, page: Page) -> dict[str, Any]:
+def _context(desk: ReviewDesk) -> dict[str, Any]:
+    """Everything around the groups of a review."""
     return {
         "run": desk.run,
-        "page": page,
-        "summary": page.summary,
+        "summary": desk.summary,
         "moved": desk.moved,
         "overlap": desk.overlap,
-        "chosen": page.chosen,
-        "version": page.version,
+        "chosen": desk.chosen,
+        "chips": desk.chips(),
+        "found": desk.found_sum(),
+        "version": desk.version,
         "mark": desk.mark,
         "active_nav": "runs",
     }
@@ -513,19 +495,10 @@ def _changed(
     try:
         changes = desk.changes(before, shown)
         page = _reload(desk, shown, step) if changes is None else None
-        moved = desk.moved
+        context = _context(desk)
     except RedlineError as unreadable:
         return _not_decided(request, run, unreadable)
-    context: dict[str, Any] = {"run": run, "version": desk.version, "summary": desk.summary, "fault": fault}
-    context |= {
-        "moved": moved,
-        "overlap": desk.overlap,
-        "chips": desk.chips(),
-        "found": desk.found_sum(),
-        "chosen": desk.chosen,
-        "message": message,
-        "went": _place(desk, step) if form.is_undo else None,
-    }
+    context |= {"fault": fault, "message": message, "went": _place(desk, step) if form.is_undo else None}
     if fault is not None:
         context |= _again(desk, form)
     context |= {"changes": changes} if page is None else {"page": page}
@@ -544,7 +517,7 @@ def _again(desk: ReviewDesk, form: DecisionForm) -> dict[str, Any]:
     }
 
 
-def _reload(desk: ReviewDesk, shown: Shown, step: Step | None) -> Page:
+def _reload(desk: ReviewDesk, shown: Shown, step: Step | None) -> dict[str, Any]:
     """All groups, with the same ones open, and the proposal of a decision."""
     item = _only_item(desk, step)
     opened = {target for ref in shown.opened if (target := target_of(ref)) is not None}
@@ -603,18 +576,12 @@ def _only_item(desk: ReviewDesk, step: Step | None) -> ReviewItem | None:
     return _item(desk, ref_of(step.targets[0]))
 
 
-class StepPlace(NamedTuple):
+def _place(desk: ReviewDesk, step: Step | None) -> dict[str, str] | None:
     """The place of a decision: the key of its group, and the id of its row if it was about one proposal."""
-
-    group: str
-    anchor: str
-
-
-def _place(desk: ReviewDesk, step: Step | None) -> StepPlace | None:
     group = desk.group_of(step.targets[0]) if step is not None and step.targets else None
     if group is None:
         return None
-    return StepPlace(group.key, _anchor(desk, step) if _only_item(desk, step) is not None else "")
+    return {"group": group.key, "anchor": _anchor(desk, step) if _only_item(desk, step) is not None else ""}
 
 
 def _anchor(desk: ReviewDesk, step: Step | None) -> str:
@@ -635,8 +602,7 @@ def _address(desk: ReviewDesk, step: Step | None) -> str:
 
 
 def _number(request: HttpRequest, name: str) -> int | None:
-    text = request.GET.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+    return number_in(request.GET.get(name, ""))
 
 
 def _coordinate(request: HttpRequest, name: str) -> int | None:

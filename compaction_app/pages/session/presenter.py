@@ -10,11 +10,15 @@ change while a session grows, so an open page gets them again with the new entri
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import partial
 from itertools import islice
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -23,7 +27,7 @@ from django.utils import timezone
 
 from compaction_app.core.stats import percent
 from compaction_app.core.token_map import Share
-from compaction_app.entries.branches import VIEWS, BranchState, branch_state
+from compaction_app.entries.branches import VIEWS, BranchState, branch_state, map_place
 from compaction_app.entries.view import (
     NAME_CHARACTERS,
     EntriesInView,
@@ -36,7 +40,6 @@ from compaction_app.entries.view import (
     joined_in_short,
     minor_item,
     minor_run,
-    shown_pictures,
     summary_notes,
     tied,
 )
@@ -63,44 +66,6 @@ OF_ENTRIES: Final = frozenset({DamageKind.MISSING_PARENT, DamageKind.CYCLE})
 """Faults of an entry's position in the tree. All others are of a line that is on no branch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bypassed:
-    """A compaction of Redline's that an agent bypassed: it has no effect on the branch that continues."""
-
-    entry_id: str
-    at: str
-    """The entry with which the agent continued from its own copy."""
-    run: int | None
-    """The run that planned it, whose plan can be applied again."""
-    host: str
-    """The host that receives requests for that; empty if there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionView:
-    """One page of a branch's entries, and its position in the view."""
-
-    state: BranchState
-    view: str
-    items: list[EntryView]
-    start: int
-    end: int
-    """The positions of the page in the view."""
-    earlier: str
-    later: str
-    last: str
-    """The first entry of the last page."""
-    last_entry: str
-    """The last entry of the view."""
-    count: int
-    """The entries of the view."""
-    here: str
-    """The first entry of this page."""
-    damaged_at: str
-    """The entry after the first damaged line."""
-    bypassed: list[Bypassed]
-
-
 def row_compactions(session: Session) -> list[Compaction]:
     """Redline's compactions that changed rows of a database: what they removed is in their backups only."""
     if session.agent.store.database(session.path) is None:
@@ -109,9 +74,9 @@ def row_compactions(session: Session) -> list[Compaction]:
 
 
 def view_session(
-    session: Session, *, leaf_id: str = "", view: str = "sees", start_entry: str = "", as_recorded: bool = False
-) -> SessionView:
-    """The page of a view that begins at an entry, or with the branch.
+    session: Session, *, leaf_id: str, view: str, start_entry: str, as_recorded: bool = False
+) -> dict[str, Any]:
+    """One page of a branch's entries, by the names that its template uses: it begins at an entry, or with the branch.
 
     Raises the errors of `branch_state`, and BadInput `unknown_entry` if the session lacks the entry.
     """
@@ -121,25 +86,23 @@ def view_session(
     end = _end(listed, start)
     shown = listed[start:end]
     damage = _Damage(session.damage)
-    here = shown[0] if shown else None
     page = EntriesInView.of(session, state, view, shown, subagents_of(session, state, shown), as_recorded=as_recorded)
-    items = list(_items(page, listed, start, end, damage))
-    items = tied(items if as_recorded else list(with_pictures(session, state, view, items)))
-    return SessionView(
-        state=state,
-        view=view,
-        items=items,
-        start=start,
-        end=end,
-        earlier=listed[_start_before(listed, start)].id if start else "",
-        later=listed[end].id if end < len(listed) else "",
-        last=listed[_start_before(listed, len(listed))].id if listed else "",
-        last_entry=listed[-1].id if listed else "",
-        count=len(listed),
-        here=here.id if here is not None else "",
-        damaged_at=damage.first_behind(state.branch),
-        bypassed=list(_bypassed(session, state.tree)),
-    )
+    return {
+        "state": state,
+        "view": view,
+        "items": tied(list(_items(page, listed, start, end, damage))),
+        # The positions of the page in the view.
+        "start": start,
+        "end": end,
+        # The first entries of the pages before and after it, and of the last page.
+        "earlier": listed[_start_before(listed, start)].id if start else "",
+        "later": listed[end].id if end < len(listed) else "",
+        "last": listed[_start_before(listed, len(listed))].id if listed else "",
+        "last_entry": listed[-1].id if listed else "",
+        "count": len(listed),
+        "damaged_at": damage.first_behind(state.branch),
+        "bypassed": list(_bypassed(session, state.tree)),
+    }
 
 
 # ---- the page --------------------------------------------------------------------------------------------
@@ -217,19 +180,15 @@ class _Damage:
                 self.faults.setdefault(fault["number"], []).append(fault["detail"])
             else:
                 self.lines.append(fault)
-        self.lines.sort(key=_line_number)
+        self.lines.sort(key=itemgetter("number"))
 
     def between(self, listed: Sequence[Entry], start: int, end: int) -> dict[int, list[dict[str, Any]]]:
         """The damaged lines before each entry of a page, by its position; at `end` those after the last."""
         found = {}
         for position in range(start, end + (end == len(listed))):
             after = listed[position - 1].number if position else 0
-            low = bisect_right(self.lines, after, key=_line_number)
-            high = (
-                bisect_right(self.lines, listed[position].number, key=_line_number)
-                if position < len(listed)
-                else len(self.lines)
-            )
+            until = listed[position].number if position < len(listed) else math.inf
+            low, high = (bisect_right(self.lines, number, key=itemgetter("number")) for number in (after, until))
             if low < high:
                 found[position] = self.lines[low:high]
         return found
@@ -239,15 +198,7 @@ class _Damage:
         if not self.lines:
             return ""
         first = self.lines[0]["number"]
-        return branch[min(bisect_left(branch, first, key=_entry_number), len(branch) - 1)].id
-
-
-def _line_number(fault: dict[str, Any]) -> int:
-    return int(fault["number"])
-
-
-def _entry_number(entry: Entry) -> int:
-    return entry.number
+        return branch[min(bisect_left(branch, first, key=attrgetter("number")), len(branch) - 1)].id
 
 
 def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator[EntryView]:
@@ -272,10 +223,11 @@ def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator
 # ---- bypassed compactions --------------------------------------------------------------------------------
 
 
-def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
-    """Redline's compactions that are not on the branch that continues from the entry before them.
+def _bypassed(session: Session, tree: SessionTree) -> Iterator[dict[str, Any]]:
+    """Redline's compactions that have no effect on the branch that continues from the entry before them.
 
-    An agent that has the session open has its own copy: its next line continues from there, past our entry.
+    An agent that has the session open has its own copy: its next line continues from there, past our entry. Each has
+    the entry `at` which it did, the run whose plan can be applied again, and the host that receives requests for that.
     """
     leaf = tree.leaf.id
     written = session.compactions.order_by("pk").values_list("entry_id", "leaf_id", "run_id", "run__base_url")
@@ -288,22 +240,10 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
         branch = tree.branch(leaf)
         child = branch[next(place for place, one in enumerate(branch) if one.id == before) + 1]
         if child.number > tree.entry(entry_id).number and child.id not in undos:
-            yield Bypassed(entry_id, child.id, run_id, urlsplit(base_url or "").netloc)
+            yield {"entry_id": entry_id, "at": child.id, "run": run_id, "host": urlsplit(base_url or "").netloc}
 
 
-# ---- pictures and title ---------------------------------------------------------------------------------
-
-
-def with_pictures(session: Session, state: BranchState, view: str, items: Iterable[EntryView]) -> Iterator[EntryView]:
-    """The items with their pictures, unless an edit has replaced the recorded content."""
-    for item in items:
-        if not item.entry_id or (view == "sees" and item.entry_id in state.edits):
-            yield item
-            continue
-        entry = state.tree.entry(item.entry_id)
-        block = next((one for one in entry.blocks or () if one.index == item.block), None)
-        pictures = shown_pictures(session, entry, block, item.shown.text)
-        yield replace(item, pictures=pictures) if pictures else item
+# ---- title ----------------------------------------------------------------------------------------------
 
 
 def page_title(session: Session, activity: Activity) -> str:
@@ -325,6 +265,7 @@ def live_signs(session: Session, now: datetime) -> Activity:
 PAUSE: Final = timedelta(minutes=30)
 """A shorter time between two entries is not mentioned."""
 SEARCHED: Final = 50
+"""Entries before one that are searched for a time."""
 STOPPED: Final = frozenset({"error", "aborted"})
 
 
@@ -387,7 +328,8 @@ def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> 
     at = listed[position].moment
     if at is None:
         return None
-    before = _last_moment(listed, position)
+    earlier = (listed[place].moment for place in range(position - 1, max(-1, position - 1 - SEARCHED), -1))
+    before = next((moment for moment in earlier if moment is not None), None)
     if before is None:
         span = span_of(state.branch)
         return EntryView("time", "", day=at) if span is not None and not span.is_one_day else None
@@ -413,15 +355,6 @@ def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
     return EntryView("time", ", ".join(words))
 
 
-def _last_moment(listed: Sequence[Entry], position: int) -> datetime | None:
-    """The time of the nearest entry before a position that records one, of the last SEARCHED."""
-    for place in range(position - 1, max(-1, position - 1 - SEARCHED), -1):
-        at = listed[place].moment
-        if at is not None:
-            return at
-    return None
-
-
 def day_of(at: datetime | None) -> date | None:
     """The day of a time in the zone of this computer."""
     return timezone.localtime(at).date() if at is not None else None
@@ -432,51 +365,29 @@ def day_of(at: datetime | None) -> date | None:
 RELATIVES_SHOWN: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Relatives:
-    """The indexed sessions that are related to one."""
-
-    parent: Session | None
-    """The session from which it was forked, or that started it."""
-    subagents: list[Session]
-    """The first RELATIVES_SHOWN sessions that it started, and its forks."""
-    forks: list[Session]
-    start: StartingCall | None
-    """The call that started it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartingCall:
-    """The call that started a subagent, in the session of this call."""
-
-    session: Session
-    entry_id: str
-    tool: str
-
-
-def relatives_of(session: Session) -> Relatives:
-    """The shown sessions that are related to this one."""
+def relatives_of(session: Session) -> dict[str, Any]:
+    """The shown sessions that are related to this one, and the call that started it."""
     shown = Session.objects.shown().for_display()
     children = shown.children_of(session).order_by("mtime_ns", "pk")
     parent = shown.parent_of(session)
     siblings = shown.children_of(parent).filter(is_subagent=True) if parent is not None else ()
-    return Relatives(
-        parent,
-        list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
-        list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
-        _starting_call(session, [parent, *siblings]) if parent is not None and session.is_subagent else None,
-    )
+    return {
+        "parent": parent,
+        "subagents": list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
+        "forks": list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
+        "start": _starting_call(session, [parent, *siblings]) if parent is not None and session.is_subagent else None,
+    }
 
 
-def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCall | None:
-    """The call in these sessions that started a subagent; None if none of them has one."""
+def _starting_call(subagent: Session, sessions: Sequence[Session]) -> dict[str, Any] | None:
+    """The call in these sessions that started a subagent, with its session; None if none of them has one."""
     if not subagent.header_id:
         return None
     for session, result in entries_naming(sessions, subagent.header_id):
         if result.subagent == subagent.header_id and result.result_for is not None:
             naming = (entry for _, entry in entries_naming([session], result.result_for))
             call = next((entry for entry in naming if result.result_for in entry.call_ids()), result)
-            return StartingCall(session, call.id, result.tool_name)
+            return {"session": session, "entry_id": call.id, "tool": result.tool_name}
     return None
 
 
@@ -507,67 +418,42 @@ class SidebarEvent:
     entries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SidebarTurn:
-    """A user's message and the entries up to the next one."""
-
-    number: int
-    entry: Entry
-    title: str
-    facts: TurnFacts
-    begins_day: bool
-    """Whether the previous shown turn began on another day."""
-    events: list[SidebarEvent]
-    more: int
-    """The number of events that are not shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnSidebar:
-    """Some of the turns, around the present one."""
-
-    turns: list[SidebarTurn]
-    current: int
-    """Counted from 1; 0 before the first turn."""
-    earlier: str
-    """The user's message to link to for earlier turns; empty if there are none."""
-    later: str
-    before: list[SidebarEvent]
-    """Events before the first turn."""
-
-
-def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSidebar:
-    """The turns around an entry of the branch. Raises Conflict if the file was rewritten."""
+def rail_of(session: Session, state: BranchState, here: Entry | None) -> dict[str, Any]:
+    """The turns around an entry of the branch, beside the text. Raises Conflict if the file was rewritten."""
     numbers = [entry.number for _, entry in state.turns]
     current = bisect_right(numbers, here.number) if here is not None else 0
     first = max(0, min(current - TURNS_SHOWN // 3, len(state.turns) - TURNS_SHOWN))
     shown = state.turns[first : first + TURNS_SHOWN]
     last = first + len(shown)
     titles = _titles(session, state, [entry for _, entry in shown])
-    events: dict[int, list[SidebarEvent]] = {}
+    events: defaultdict[int, list[SidebarEvent]] = defaultdict(list)
     for number, event in _events(state, first, last):
-        events.setdefault(number, []).append(event)
+        events[number].append(event)
     days = [day_of(entry.moment) for _, entry in shown]
     is_one_day = len(set(days)) < 2
     turns = [
-        SidebarTurn(
-            number=number,
-            entry=entry,
-            title=titles[entry.id],
-            facts=turn_facts(state, number),
-            begins_day=not is_one_day and (not place or days[place] != days[place - 1]),
-            events=events.get(number, [])[:EVENTS_SHOWN],
-            more=max(0, len(events.get(number, ())) - EVENTS_SHOWN),
-        )
+        {
+            "number": number,
+            "entry": entry,
+            "title": titles[entry.id],
+            "facts": turn_facts(state, number),
+            # Whether the previous shown turn began on another day.
+            "begins_day": not is_one_day and (not place or days[place] != days[place - 1]),
+            "events": events[number][:EVENTS_SHOWN],
+            "more": max(0, len(events[number]) - EVENTS_SHOWN),
+        }
         for place, (number, (_, entry)) in enumerate(enumerate(shown, first + 1))
     ]
-    return TurnSidebar(
-        turns=turns,
-        current=current,
-        earlier=state.turns[max(0, first - TURNS_SHOWN // 2)][1].id if first else "",
-        later=state.turns[last][1].id if last < len(state.turns) else "",
-        before=events.get(0, [])[:EVENTS_SHOWN],
-    )
+    return {
+        "turns": turns,
+        # Counted from 1; 0 before the first turn.
+        "current": current,
+        # The user's messages to link to for earlier and later turns.
+        "earlier": state.turns[max(0, first - TURNS_SHOWN // 2)][1].id if first else "",
+        "later": state.turns[last][1].id if last < len(state.turns) else "",
+        # Events before the first turn.
+        "before": events[0][:EVENTS_SHOWN],
+    }
 
 
 def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, SidebarEvent]]:
@@ -579,11 +465,8 @@ def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, Si
         entry = state.branch[position]
         turn = bisect_right(begins, position)
         if entry.is_compaction:
-            ignored = state.reading.reader.ignores(entry)
-            yield (
-                turn,
-                SidebarEvent("compaction", "compaction, ignored" if ignored else "compaction", entry.id),
-            )
+            words = "compaction, ignored" if state.reading.reader.ignores(entry) else "compaction"
+            yield turn, SidebarEvent("compaction", words, entry.id)
         elif entry.role == Role.BRANCH_SUMMARY:
             yield turn, SidebarEvent("summary", "branch summary", entry.id)
         if state.labels and entry.id in state.labels:
@@ -607,52 +490,27 @@ WORDS: Final = 60
 """The maximum length of an entry's text in its name, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class MapPlace:
-    """One entry of the context, by its position on the map."""
-
-    number: int
-    """Counted from 1."""
-    total: int
-    entry_id: str
-    name: str
-    top: int
-    height: int
-    """Its height on the map."""
-    previous_turn: int
-    """The numbers of the entries that begin this turn (or the previous one) and the next one: the targets of the page
-    keys."""
-    next_turn: int
-
-
-def place_at_point(session: Session, state: BranchState, x: int, y: int) -> MapPlace | None:
+def place_at_point(session: Session, state: BranchState, x: int, y: int) -> dict[str, Any] | None:
     """The place at a point of the map; None if the context is empty."""
     tokens = state.token_map.tokens_at(x, y)
     return place_of(session, state, bisect_right(state.tokens_before, tokens))
 
 
-def place_of(session: Session, state: BranchState, number: int) -> MapPlace | None:
+def place_of(session: Session, state: BranchState, number: int) -> dict[str, Any] | None:
     """The entry of the context with this number, or the nearest one; None if the context is empty."""
     seen = state.listed["sees"]
     if not seen:
         return None
     number = min(max(number, 1), len(seen))
     entry, before = seen[number - 1], state.tokens_before
-    tokens = before[number] - before[number - 1]
-    top, height = state.token_map.frame(before[number - 1], tokens)
     turn = bisect_right(state.turns, entry.number, key=lambda one: one[1].number)
     where = f"turn {turn:,}" if turn else "before the first turn"
-    begun = _beginning(state, turn, 1)
-    return MapPlace(
-        number=number,
-        total=len(seen),
-        entry_id=entry.id,
-        name=f"{where}, {_name(session, state, entry)}, about {in_measure(tokens, state.size)} tokens",
-        top=top,
-        height=height,
-        previous_turn=begun if begun < number else _beginning(state, turn - 1, 1),
-        next_turn=_beginning(state, turn + 1, len(seen)),
-    )
+    tokens = in_measure(before[number] - before[number - 1], state.size)
+    return {
+        **map_place(state.token_map, before, number, len(seen), turn, partial(_beginning, state)),
+        "entry_id": entry.id,
+        "name": f"{where}, {_name(session, state, entry)}, about {tokens} tokens",
+    }
 
 
 def _beginning(state: BranchState, turn: int, otherwise: int) -> int:
@@ -687,78 +545,49 @@ def _beginning_of(session: Session, entry: Entry, blocks: tuple[Block, ...] | No
 # ---- the surroundings -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ViewTab:
-    """A link to one view of the branch, with the number of its entries."""
-
-    view: str
-    label: str
-    count: int
-    address: str
-    is_current: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The surroundings of a page of a view."""
-
-    state: BranchState
-    version: str
-    """Changes whenever they do."""
-    view: str
-    leaf: str
-    """The leaf of the branch; empty for the one from which the session continues."""
-    tabs: list[ViewTab]
-    rail: TurnSidebar
-    place: MapPlace | None
-    """The position of the page's beginning on the token map; None if the context is empty."""
-    frame: tuple[int, int] | None
-    """Top and height of the page on the token map; None if it does not show the context."""
-    shares: list[Share]
-    """The parts of the context, in its measure."""
-    rest: int
-    """The tokens that the provider counts and the session lacks."""
-    span: TimeSpan | None
-    """The time of the branch; None if its entries record no times."""
-    at: str
-    """The address of an entry in this view, up to its id."""
-    all_at: str
-    """The same in the full history."""
-    branch: str
-    """The address of another branch in this view, up to the id of its leaf."""
-
-
-def surroundings_of(session: Session, state: BranchState, view: str, leaf: str, start: int, end: int) -> Surroundings:
-    """The surroundings of the page with these entries of a view, given as positions in it.
+def surroundings_of(session: Session, state: BranchState, view: str, leaf: str, start: int, end: int) -> dict[str, Any]:
+    """The surroundings of the page with these entries of a view, given as positions in it, for the page.
 
     Raises Conflict if the file was rewritten.
     """
     listed = state.listed[view]
     here = listed[start] if start < end else None
     first = here.id if here is not None and start else ""
-    shares, rest = _contents(state)
-    before = state.tokens_before
+    size, before = state.size, state.tokens_before
+    tokens, rest = size.contents([share.tokens for share in state.token_map.shares])
     seen_before = next((state.places[one.id] for one in listed[start:] if one.id in state.places), len(state.places))
-    return Surroundings(
-        state=state,
-        version=version_of(session, start, end),
-        view=view,
-        leaf=leaf,
-        tabs=[
-            ViewTab(name, label, len(state.listed[name]), view_address(session, name, leaf, first), name == view)
+    return {
+        "state": state,
+        "version": version_of(session, start, end),
+        "view": view,
+        "leaf": leaf,
+        "tabs": [
+            {
+                "view": name,
+                "label": label,
+                "count": len(state.listed[name]),
+                "address": view_address(session, name, leaf, first),
+                "is_current": name == view,
+            }
             for name, label in VIEWS.items()
         ],
-        rail=rail_of(session, state, here),
-        place=place_of(session, state, seen_before + 1),
-        frame=state.token_map.frame(before[start], before[end] - before[start]) if view == "sees" and here else None,
-        shares=shares,
-        rest=rest,
-        span=span_of(state.branch),
+        "rail": rail_of(session, state, here),
+        # The position of the page's beginning on the token map, and the top and the height of the page, if it shows
+        # the context.
+        "place": place_of(session, state, seen_before + 1),
+        "frame": state.token_map.frame(before[start], before[end] - before[start]) if view == "sees" and here else None,
+        # The parts of the context in its measure, and the tokens that the provider counts and the session lacks.
+        "shares": [
+            Share(share.kind, share.name, part, percent(part, size.tokens))
+            for share, part in zip(state.token_map.shares, tokens, strict=True)
+        ],
+        "rest": rest,
+        "span": span_of(state.branch),
         # In a path, these are followed by an entry's id.
-        at=view_address(session, view, leaf) + "&at=",
-        all_at=view_address(session, "all", leaf) + "&at=",
-        branch=view_address(session, view) + "&leaf=",
-    )
+        "at": view_address(session, view, leaf) + "&at=",
+        "all_at": view_address(session, "all", leaf) + "&at=",
+        "branch": view_address(session, view) + "&leaf=",
+    }
 
 
 def version_of(session: Session, start: int, end: int) -> str:
@@ -771,14 +600,3 @@ def view_address(session: Session, view: str, leaf: str = "", at: str = "") -> s
     parameters = {"view": view, "leaf": leaf, "at": at}
     query = urlencode({name: value for name, value in parameters.items() if value})
     return f"{session.get_absolute_url()}?{query}"
-
-
-def _contents(state: BranchState) -> tuple[list[Share], int]:
-    """The kinds of content in the measure of the context, and the rest."""
-    size, shares = state.size, state.token_map.shares
-    tokens, rest = size.contents([share.tokens for share in shares])
-    found = [
-        Share(share.kind, share.name, part, percent(part, size.tokens))
-        for share, part in zip(shares, tokens, strict=True)
-    ]
-    return found, rest

@@ -7,8 +7,7 @@ entry, or of one of its blocks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +25,6 @@ from compaction_app.entries.branch_export import FORMS, BranchExport, export_nam
 from compaction_app.entries.branches import VIEWS, branch_state, find_leaf
 from compaction_app.entries.links import place_address
 from compaction_app.entries.view import (
-    EntryPicture,
-    ShownText,
     beginning,
     calls_of,
     kind_of,
@@ -41,7 +38,6 @@ from compaction_app.lookups import known_session
 from compaction_app.models import Run
 from compaction_app.rendering.pictures import Picture
 from compaction_app.runs.streaming import stream
-from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import reader_named, readers_of
 from sessions_app.disk.files import opened, pread
 from sessions_app.document.document import Document, indexed_texts
@@ -51,10 +47,17 @@ from sessions_app.models import Session
 from sessions_app.search.results import SessionSearch, search_session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.templatetags.formatting import escape_text
-from sessions_app.web.pages import CheckedField, acts_on_post, redirect, require_valid, status_of, wants_fragment
+from sessions_app.web.pages import (
+    CheckedField,
+    acts_on_post,
+    number_in,
+    redirect,
+    require_valid,
+    status_of,
+    wants_fragment,
+)
 
 from .presenter import (
-    SessionView,
     live_signs,
     page_title,
     place_at_point,
@@ -70,31 +73,15 @@ WHOLE_CHARACTERS: Final = 400_000
 """Characters of one text that are shown; the page states the number of the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class WholeText:
-    """One text in full, up to WHOLE_CHARACTERS; `kind` as in `EntryView`."""
-
-    entry_id: str
-    block: int | None
-    kind: str
-    shown: ShownText
-    left_out: int
-    call: tuple[str, str] | None = None
-    """A tool's name and its arguments in short."""
-    pictures: Sequence[EntryPicture] = ()
-    companion: str = ""
-    """The name of the file in which the agent keeps the whole output, if the text is only its beginning."""
-
-
 def whole_text(
     session: Session,
     entry_id: str,
     block: int | None,
     *,
-    as_recorded: bool = False,
-    is_beginning: bool = False,
-) -> WholeText:
-    """The text of an entry or a block, or its beginning as on the page of its session.
+    as_recorded: bool,
+    is_beginning: bool,
+) -> dict[str, Any]:
+    """The text of an entry or a block, up to WHOLE_CHARACTERS, or its beginning as on the page of its session.
 
     Raises BadInput `unknown_entry` and `unknown_block`.
     """
@@ -113,16 +100,17 @@ def whole_text(
         text = _text_of_file(companion)
     source, call = source_of_text(entry, found, text[:WHOLE_CHARACTERS], session.cwd, languages_of(calls, texts))
     show = beginning if is_beginning else whole
-    return WholeText(
-        entry_id,
-        block,
-        kind,
-        show(source, as_recorded=as_recorded),
-        0 if is_beginning else max(0, len(text) - WHOLE_CHARACTERS),
-        call,
-        [] if as_recorded else shown_pictures(session, entry, found, text),
-        companion.name if companion is not None else "",
-    )
+    return {
+        "entry_id": entry_id,
+        "block": block,
+        "kind": kind,
+        "shown": show(source, as_recorded=as_recorded),
+        "left_out": 0 if is_beginning else max(0, len(text) - WHOLE_CHARACTERS),
+        "call": call,
+        "pictures": [] if as_recorded else shown_pictures(session, entry, found, text),
+        # The file in which the agent keeps the whole output, if the text is only its beginning.
+        "companion": companion.name if companion is not None else "",
+    }
 
 
 def whole_picture(session: Session, entry_id: str, block: int | None, number: int) -> Picture | None:
@@ -248,26 +236,29 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     return response
 
 
-def _page_context(found: Session, shown: SessionView, leaf: str, form: str) -> dict[str, Any]:
+def _page_context(found: Session, shown: dict[str, Any], leaf: str, form: str) -> dict[str, Any]:
     """The parts of a page beside its entries. Raises BadInput and SystemFailure."""
-    begin = view_address(found, shown.view, leaf)
-    here = shown.here if shown.earlier else ""
+    state, view, start, end = (shown[name] for name in ("state", "view", "start", "end"))
+    form_of_summaries = state.reading.agent.format.summary_format
+    here = state.listed[view][start].id if start else ""
     activity = live_signs(found, timezone.now())
     return {
-        "sidebar": surroundings_of(found, shown.state, shown.view, leaf, shown.start, shown.end),
+        "sidebar": surroundings_of(found, state, view, leaf, start, end),
         "leaf": leaf,
         "activity": activity,
         "title": page_title(found, activity),
-        "begin": begin,
-        "other_texts": f"{view_address(found, shown.view, leaf, here)}&{TEXTS}={OTHER[form]}",
+        "begin": view_address(found, view, leaf),
+        "other_texts": f"{view_address(found, view, leaf, here)}&{TEXTS}={OTHER[form]}",
         "export_forms": FORMS,
         "export_note": note_of(found.agent, found.real_path(), "all"),
         "readers": readers_of(found.agent),
         "is_old": found.is_old,
         "relatives": relatives_of(found),
         "is_headless": not found.has_header,
-        "offered": offers_of(found, shown.state).offered,
-        "can_summarise": _can_summarise(found, shown.state.reading),
+        "offered": offers_of(found, state).offered,
+        "can_summarise": form_of_summaries is not None
+        and form_of_summaries.honours_compactions
+        and not found.read_only,
         "planned": _waiting_plan(found),
         "drafts": found.drafts.unfinished().order_by("-pk")[:1],
         "can_plan": found.has_header and not found.is_old and (not found.read_only or found.can_hand_off),
@@ -281,12 +272,6 @@ def _waiting_plan(session: Session) -> Run | None:
     latest = session.runs.order_by("-pk").first()
     is_waiting = latest is not None and latest.state in FINISHED and not latest.handshakes.exists()
     return latest if is_waiting else None
-
-
-def _can_summarise(session: Session, reading: Reading) -> bool:
-    """Whether a summary may replace the beginning of its context."""
-    form = reading.agent.format.summary_format
-    return form is not None and form.honours_compactions and not session.read_only
 
 
 @require_safe
@@ -324,10 +309,10 @@ def place(request: HttpRequest, root: int, path: str) -> HttpResponse:
         raise Http404(fault.message) from fault
     except RedlineError as fault:
         return _not_readable(request, found, fault)
-    address = view_address(found, view if view in VIEWS else "sees", leaf, named.entry_id if named else "")
+    address = view_address(found, view if view in VIEWS else "sees", leaf, named["entry_id"] if named else "")
     if request.accepts("text/html") or named is None:
         return redirect(address)
-    return JsonResponse({**asdict(named), "address": address})
+    return JsonResponse({**named, "address": address})
 
 
 def _search(request: HttpRequest, found: Session, entry: str) -> SessionSearch | None:
@@ -347,7 +332,7 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
         whole = whole_text(
             found,
             entry,
-            _number(request, "block"),
+            number_in(request.GET.get("block", "")),
             as_recorded=is_plain or form == RECORDED,
             is_beginning=request.GET.get("part") == "beginning",
         )
@@ -356,7 +341,7 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
     except RedlineError as fault:
         return _not_readable(request, found, fault)
     if is_plain:
-        return HttpResponse(escape_text(whole.shown.text), content_type="text/plain; charset=utf-8")
+        return HttpResponse(escape_text(whole["shown"].text), content_type="text/plain; charset=utf-8")
     part = "session_page/text.html#whole" if wants_fragment(request) else "session_page/text.html"
     context = {"session": found, "whole": whole, "form": form, "other_form": OTHER[form], "active_nav": "sessions"}
     return render(request, part, context)
@@ -366,19 +351,16 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
 def picture(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
     """A picture in an entry, with headers that prevent the browser from treating it as anything else."""
     found = known_session(root, path)
-    number = _number(request, "number")
+    number = number_in(request.GET.get("number", ""))
     try:
-        shown = whole_picture(found, entry or request.GET.get("entry", ""), _number(request, "block"), number or 0)
+        shown = whole_picture(
+            found, entry or request.GET.get("entry", ""), number_in(request.GET.get("block", "")), number or 0
+        )
     except RedlineError as fault:
         raise Http404(fault.message) from fault
     if shown is None:
         raise Http404("There is no such picture.")
     return HttpResponse(shown.data, content_type=shown.media_type, headers=PICTURE_HEADERS)
-
-
-def _number(request: HttpRequest, name: str) -> int | None:
-    digits = request.GET.get(name, "")
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
 
 
 def _page(root: int, path: str) -> str:

@@ -65,13 +65,13 @@ def test_all_tables_have_the_headline_as_their_total(approved):
     account = look.account
     stats = account.review.approved_stats
     assert look.tokens == account.struck == account.before.tokens - account.after.tokens > 0
-    for rows in (look.kinds, look.tools):
+    for rows in (account.kinds, account.tools):
         assert sum(row.struck for row in rows) == look.tokens
         assert sum(row.before for row in rows) == account.before.tokens
     removals = removals_of(account)
-    assert sum(row.tokens for row in removals.rows) == look.tokens
-    assert sum(len(row.removed) for row in removals.rows) == len(account.approved)
-    assert removals.after.tokens == pytest.approx(stats.tokens_after, rel=0.01)
+    assert sum(row.tokens for row in removals["rows"]) == look.tokens
+    assert sum(len(row.units) for row in removals["rows"]) == len(account.approved)
+    assert removals["after"].tokens == pytest.approx(stats.tokens_after, rel=0.01)
 
 
 def test_the_undecided_add_up_to_what_approving_them_removes(run):
@@ -240,10 +240,10 @@ def test_the_result_says_who_proposed_and_approved_each_removal_and_how_to_conti
     feet = [numbers(foot) for foot in elements(page, "tfoot")]
     struck = re.search(r"Struck about ([\d,]+) of", text_of(element(page, "h1")))
     assert [foot for foot in feet if f"−{struck[1]}" in foot] == feet
-    (row, *_) = removals_of(account).rows
+    (row, *_) = removals_of(account)["rows"]
     shown = elements(browser.get(f"/runs/{approved.pk}/result?reason={row.key}"), "#each tbody tr")
-    assert len(shown) == len(row.removed)
-    assert not missing(text_of(shown[0]), f"call {row.removed[0].call}", f"with {len(leads(approved)) - 1} others")
+    assert len(shown) == len(row.units)
+    assert not missing(text_of(shown[0]), f"call {row.units[0].call}", f"with {len(leads(approved)) - 1} others")
     heights = [int(str(one.attributes["viewBox"]).split()[3]) for one in elements(page, ".maps svg")]
     assert heights[1] < heights[0]
     assert text_of(element(page, "[data-copy] code")).startswith("atomic --session")

@@ -101,10 +101,10 @@ def test_filters_combine_and_their_sums_are_what_is_approved_and_would_be(browse
         assert entries == expected(mixed, fields)
     desk = ReviewDesk(mixed, filter_of(fields))
     sums = desk.found_sum()
-    assert sums.count == len(shown_entries(shown)) == sum(group.count for group in desk.page().groups)
+    assert sums.count == len(shown_entries(shown)) == sum(group.count for group in desk.page()["groups"])
     approved = desk.approved_tokens(desk.listed(desk.found))
     assert sums.tokens == approved + desk.sum_of(desk.found).tokens
-    groups = [group.tokens for group in desk.page().groups if group.undecided]
+    groups = [group.tokens for group in desk.page()["groups"] if group.undecided]
     assert sums.tokens <= approved + sum(groups) + len(groups), "each is rounded"
     total, found = desk.summary.tokens.planned, text_of(element(shown, "#found"))
     assert f"{sums.count} of {desk.summary.total} proposals" in found
@@ -204,7 +204,7 @@ def test_a_point_is_the_entry_that_is_drawn_there_and_a_frame_stands_around_it(r
     desk = ReviewDesk(run)
     for number in range(1, len(desk.transcript) + 1):
         found = place_of(desk, number)
-        assert found.number == number
+        assert found["number"] == number
         before = desk.struck_map.before
         if before[number] - before[number - 1] < desk.struck_map.tokens // 100:
             continue
@@ -212,9 +212,9 @@ def test_a_point_is_the_entry_that_is_drawn_there_and_a_frame_stands_around_it(r
         cells = middle * 60 * 120 // desk.struck_map.ground.tokens
         there = place_at_point(desk, cells % 120 * 3, cells // 120 * 10)
         assert there == found
-        assert found.top <= cells // 120 * 10 <= found.top + found.height
-    assert place_at_point(desk, 0, 0).number == 1
-    assert place_of(desk, 999_999).number == len(desk.transcript)
+        assert found["top"] <= cells // 120 * 10 <= found["top"] + found["height"]
+    assert place_at_point(desk, 0, 0)["number"] == 1
+    assert place_of(desk, 999_999)["number"] == len(desk.transcript)
 
 
 def test_page_keys_go_by_turns(run):
@@ -223,9 +223,9 @@ def test_page_keys_go_by_turns(run):
     assert len(starts) == 2
     first, second, last = starts[0], starts[1], len(desk.transcript)
     inside = place_of(desk, second - 2)
-    assert (inside.previous_turn, inside.next_turn) == (first, second)
-    assert place_of(desk, second).previous_turn == first
-    assert place_of(desk, second).next_turn == last
+    assert (inside["previous_turn"], inside["next_turn"]) == (first, second)
+    assert place_of(desk, second)["previous_turn"] == first
+    assert place_of(desk, second)["next_turn"] == last
 
 
 def test_without_script_the_slider_goes_to_the_proposal(browser, run):
