@@ -30,6 +30,7 @@ from sessions_app.agents.base import CompactionBudget
 from sessions_app.agents.pure.format import FileLists
 from sessions_app.sessionlog.entries import Entry, Target
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.sessionlog.jsjson import parse, well_formed
 
 __all__ = [
     "Adjust",
@@ -164,6 +165,12 @@ class HookAnswer(NamedTuple):
     hook: str
     answer: Answer
 
+    @property
+    def why(self) -> str:
+        """The hook and its reason, on one line."""
+        why = well_formed(" ".join(self.answer.why.split())[:WORDS_KEPT]).rstrip(".")
+        return f"{self.hook}: {why}" if why else self.hook
+
 
 DELETIONS: Final = (Pin, Supply, Cancel)
 SUMMARIES: Final = (Pin, SupplySummary, Cancel)
@@ -222,12 +229,12 @@ def _answers(
     return answers
 
 
-def notify_hooks(signal: HookSignal, what: str, **sent: Any) -> None:
-    """Call every receiver of a signal after something was written. A failure is logged, and does not affect the
-    others."""
+def notify_hooks(signal: HookSignal, what: str, lines: Sequence[bytes], **sent: Any) -> None:
+    """Call every receiver of a signal after something was written, with the appended lines as `entries`. A failure is
+    logged, and does not affect the others."""
     for receiver in signal.connected():
         try:
-            receiver(signal=signal, sender=None, **sent)
+            receiver(signal=signal, sender=None, entries=[parse(line) for line in lines], **sent)
         except (Exception, SystemExit):  # noqa: BLE001  # it is written anyway
             _log.exception("The hook %s failed after %s", receiver_name(receiver), what)
 

@@ -27,7 +27,7 @@ from compaction_app.core.states import REVIEWABLE
 from compaction_app.core.stats import target_reduction
 from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
-from compaction_app.planning.hook_runner import after_compact
+from compaction_app.planning.hook_runner import after_compact, is_from_hook
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.reviews import approved_of, pins_of
 from compaction_app.session_activity import Activity, activity_of, append_needs
@@ -232,11 +232,11 @@ class Preflight(ChangePlan):
             self.present.path,
             self.present.row,
             applied.made.lines,
-            self.validated,
-            self.approved.reason,
-            self.approved.origins,
             applied.backup_path,
-            applied.made.created,
+            self.approved.reason,
+            from_hook=is_from_hook(self.approved.origins),
+            validated=self.validated,
+            created=applied.made.created,
         )
 
 

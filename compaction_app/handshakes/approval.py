@@ -44,7 +44,7 @@ from compaction_app.changes.proof import ReadLine, Rebuilt, context_with
 from compaction_app.changes.records import BackupNote, CommitNote, MadeChange, record, record_backup
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake, Run
-from compaction_app.planning.hook_runner import after_compact
+from compaction_app.planning.hook_runner import after_compact, is_from_hook
 from compaction_app.planning.snapshots import known_fingerprint
 from compaction_app.runs.reviews import approved_of
 from compaction_app.session_activity import activity_of
@@ -439,11 +439,10 @@ def _record(handshake: Handshake, found: HandedPlan, now: datetime) -> None:
             path,
             session_row(path),
             found.lines,
-            validated,
-            handshake.reason,
-            origins,
             Path(note.backup.path),
-            None,
+            handshake.reason,
+            from_hook=is_from_hook(origins),
+            validated=validated,
         )
 
 

@@ -43,7 +43,7 @@ from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import EventKind, RunState
 from compaction_app.core.store import DeletionStore
 from compaction_app.models import Proposal, Run, RunEvent
-from compaction_app.planning.hook_runner import PINNED_SEQ, before_compact, require_not_cancelled, save_pins
+from compaction_app.planning.hook_runner import PINNED_SEQ, before_compact, save_pins
 from compaction_app.planning.plan import MANUAL_PLANNER, Plan, PlanListener, effective_parameters, planner_of_run
 from compaction_app.planning.snapshots import (
     is_prepared,
@@ -298,7 +298,7 @@ def _plan(recorder: Recorder) -> Plan:
     )
     for message in plan.answers.messages:
         recorder.record(EventKind.HOOKED, message._asdict())
-    require_not_cancelled(plan.answers)
+    plan.answers.require_not_cancelled()
     plan.start_with(_carry_over(run, carried, plan.store, recorder))
     if run.planner == MANUAL_PLANNER and run.replaces is not None:
         plan.start_with({**plan.origins, **_selected_before(run, run.replaces, plan.store)})
@@ -331,7 +331,7 @@ def _prepare(run: Run, session: Session, carried: Carried, recorder: Recorder) -
         session,
         recorder.has_to_end,
     )
-    save_pins(run, answers, timezone.now())
+    save_pins(run, answers.pins, timezone.now())
     pins = frozenset(carried.pins) | (answers.pins.keys() - set(carried.unpinned))
     restraints = Restraints(pins=pins, thinking_guard=run.thinking_guard)
     return Plan(prepared.leaf_id, transcript, effective, restraints, answers, prepared.window)
