@@ -14,10 +14,6 @@ from compaction_app.core import hook_answers
 from compaction_app.core.hook_answers import answers_in
 from compaction_app.core.summary_ranges import branch_left, compaction_range
 from compaction_app.hooks import (
-    AFTER,
-    AFTER_TREE,
-    BEFORE,
-    BEFORE_TREE,
     Adjust,
     Cancel,
     HookSignal,
@@ -43,7 +39,7 @@ from sessions_app.agents.pure.format import FileLists
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.compaction_app.planning.test_hooks import DOCUMENT, heard, table_of
+from tests.compaction_app.planning.test_hooks import DOCUMENT, arguments_of, heard, table_of
 from tests.factories import message, prepare, session_bytes, user, whole, working_session
 from tests.files import place
 from tests.html import missing
@@ -105,7 +101,7 @@ def test_a_hook_receives_what_is_left_behind(loaded, session):
     seen = heard(session_before_tree)
     hook_runner.ask_tree_hooks(loaded, move(loaded, wants_summary=True, focus="tests"), session, lambda: True)
     (sent,) = seen
-    assert set(sent) == {"signal", "sender", *BEFORE_TREE}
+    assert set(sent) == arguments_of("session_before_tree")
     assert [entry.id for entry in sent["entries"]] == ["other"]
     assert (sent["target_id"], sent["old_leaf_id"], sent["new_leaf_id"]) == ("e9", "other", "e9")
     assert (sent["common_ancestor_id"], sent["wants_summary"], sent["focus"]) == ("e5", True, "tests")
@@ -174,7 +170,7 @@ def test_every_receiver_learns_of_a_move_even_if_others_fail(loaded, session, tm
     lines = [json.dumps(line).encode()]
     hook_runner.after_move(loaded.path, session, move(loaded), lines, tmp_path, summary=WORDS, from_hook=True)
     (sent,) = received
-    assert set(sent) == {"signal", "sender", *AFTER_TREE}
+    assert set(sent) == arguments_of("session_tree")
     assert (sent["entries"], sent["summary"], sent["from_hook"]) == ([line], WORDS, True)
     assert (sent["old_leaf_id"], sent["new_leaf_id"]) == ("other", "e9")
 
@@ -212,7 +208,7 @@ def test_a_hook_receives_what_a_summary_would_replace(ask, transcript, preparati
     seen = heard(session_before_compact)
     assert ask() == HookAnswers(hook_runner.NOTHING_SUMMARISED)
     (sent,) = seen
-    assert set(sent) == {"signal", "sender", *BEFORE}
+    assert set(sent) == arguments_of("session_before_compact")
     assert (sent["summary"], sent["preparation"]) == (preparation, transcript)
     assert sent["branch"][-1].id == "e27"
     assert not sent["stop"]()
@@ -272,7 +268,7 @@ def test_receivers_learn_that_a_compaction_is_a_summary(loaded, session, tmp_pat
     received = heard(session_compact)
     after_compact(loaded.path, session, [b'{"id":"n"}'], tmp_path, from_hook=False, summary=WORDS)
     (sent,) = received
-    assert set(sent) == {"signal", "sender", *AFTER}
+    assert set(sent) == arguments_of("session_compact")
     assert (sent["summary"], sent["result"], sent["parameters"]) == (WORDS, None, None)
     assert sent["entries"] == [{"id": "n"}]
 
