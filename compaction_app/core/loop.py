@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from sessions_app.sessionlog.entries import Target
 
@@ -72,6 +72,15 @@ class Planner(Protocol):
     def next_turn(self, report: Report) -> PlannerTurn:
         """The next turn. Raises Exhausted, Stopped, and the errors of the planner's own source."""
         ...
+
+
+class RequestListener(Protocol):
+    """Receives the events of a planner's requests to a model, and can stop them."""
+
+    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+        """One event, with the totals of the characters and tokens sent and received."""
+
+    def is_stopped(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,10 @@ class OldResults(NamedTuple):
     def tokens(self) -> int:
         return sum(result.tokens for result in self.results)
 
+    @property
+    def entries(self) -> tuple[TranscriptEntry, ...]:
+        return self.results if self.owner is None else (*self.results, self.owner)
+
 
 class PrunePlanner:
     """Deletes the tool results that are older than the newest ones, in one call."""
@@ -80,7 +84,11 @@ class PrunePlanner:
         """Drop the results that a refusal concerns; all of them if it names none of those requested."""
         guarded = refusal.code is Code.THINKING
         named = refusal.target.entry_id if refusal.target is not None else ""
-        kept = [old for old in self._old if not (_names(old, named) or (guarded and _bears_thinking(old)))]
+
+        def is_refused(entry: TranscriptEntry, owner: TranscriptEntry | None) -> bool:
+            return entry.entry_id == named or (guarded and entry is owner and entry.bears_thinking)
+
+        kept = [old for old in self._old if not any(is_refused(entry, old.owner) for entry in old.entries)]
         self._old = kept if len(kept) < len(self._old) else []
 
 
@@ -159,12 +167,3 @@ def _answers(transcript: Transcript, entry: TranscriptEntry) -> Iterator[int]:
 
 def _is_result(entry: TranscriptEntry) -> bool:
     return entry.role == Role.TOOL_RESULT
-
-
-def _names(old: OldResults, entry_id: str) -> bool:
-    is_owner = old.owner is not None and old.owner.entry_id == entry_id
-    return is_owner or any(result.entry_id == entry_id for result in old.results)
-
-
-def _bears_thinking(old: OldResults) -> bool:
-    return old.owner is not None and old.owner.bears_thinking

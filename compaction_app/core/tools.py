@@ -42,7 +42,7 @@ GREP_MATCHES, GREP_MATCHES_LIMIT = 50, 200
 Kind = Literal["entry", "content_block"]
 
 
-def _argument(default: Any, schema: dict[str, Any], **limits: int) -> Any:
+def _argument(default: Any, schema: dict[str, Any], **limits: Any) -> Any:
     """One argument, with its JSON schema; `limits` are those beyond which a call is refused."""
     return Field(default, json_schema_extra=schema, **limits)
 
@@ -51,8 +51,12 @@ def _flag(description: str) -> Any:
     return _argument(False, {"type": "boolean", "default": False, "description": description})
 
 
-def _number(description: str, least: int, most: int | None = None, default: int | None = None, **limits: int) -> Any:
+def _number(
+    description: str, least: int, most: int | None = None, default: int | None = None, *, is_checked: bool = False
+) -> Any:
+    """A number. A call with one beyond the limits is refused if they are checked; otherwise the tool clamps it."""
     schema = {"type": "integer", "description": description, "minimum": least, "maximum": most, "default": default}
+    limits = {"ge": least, "le": most} if is_checked else {}
     return _argument(default, {name: value for name, value in schema.items() if value is not None}, **limits)
 
 
@@ -163,15 +167,10 @@ class GrepDeleteArguments(_PatternArguments):
     """Arguments of `context_grep_delete`."""
 
     max_matches: int = _number(
-        "With more matches than this nothing is deleted.",
-        1,
-        GREP_MATCHES_LIMIT,
-        GREP_MATCHES,
-        ge=1,
-        le=GREP_MATCHES_LIMIT,
+        "With more matches than this nothing is deleted.", 1, GREP_MATCHES_LIMIT, GREP_MATCHES, is_checked=True
     )
     expected_match_count: int | None = _number(
-        "How many matches there should be; with another number nothing is deleted.", 0, ge=0
+        "How many matches there should be; with another number nothing is deleted.", 0, is_checked=True
     )
 
 

@@ -22,7 +22,7 @@ from compaction_app.core import parameters as normal
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.embedded import EmbeddedPlanner
 from compaction_app.core.gates import Refusal, Restraints
-from compaction_app.core.loop import Ended, Event, Exhausted, Loop, Origin, Outcome, Planner
+from compaction_app.core.loop import Ended, Event, Exhausted, Loop, Origin, Outcome, Planner, RequestListener
 from compaction_app.core.prune import PrunePlanner
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
@@ -133,7 +133,7 @@ def own_parameters(ratio: float | None, preserve_recent: int | None, query: str 
 # ---- a plan ----------------------------------------------------------------------------------------------
 
 
-class PlanListener(Protocol):
+class PlanListener(RequestListener, Protocol):
     """Receives the events of a plan while it is made, and can stop it."""
 
     def begin(self, plan: Plan) -> None:
@@ -141,11 +141,6 @@ class PlanListener(Protocol):
 
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
         """One event of the loop; `place` is the position of a call in an LLM planner's answers."""
-
-    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
-        """One event of an LLM planner, with the totals of the data sent and received."""
-
-    def is_stopped(self) -> bool: ...
 
 
 @dataclass(slots=True)

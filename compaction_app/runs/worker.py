@@ -371,13 +371,13 @@ def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Reco
     dropped: list[dict[str, Any]] = []
     if store.delete(request_of(wanted)) is not None:
         for target in wanted:
-            found = store.airlock.find(target)
+            found = store.transcript.find(target)
             if found is not None and found in store:
                 continue
             refusal = store.delete(request_of([target]))
             if refusal is not None:
                 dropped.append({**target.to_json(), "code": refusal.code, "message": refusal.message})
-    pins = [pin for pin in carried.pins if store.airlock.find(pin) is not None]
+    pins = [pin for pin in carried.pins if store.transcript.find(pin) is not None]
     origins = {target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets}
     with write_transaction():
         _supersede(run)
