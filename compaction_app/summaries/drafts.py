@@ -48,9 +48,9 @@ from sessions_app.models import Session
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.errors import BadInput, Conflict, Stopped
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.text import editable, is_noise, printable
+from sessions_app.sessionlog.text import editable, is_noise
 
-from .summary_task import SummaryTask, branch_task, compaction_task
+from .summary_task import SummaryTask, branch_task, compaction_task, require_not_moved
 
 
 class AskedHooks(NamedTuple):
@@ -235,12 +235,7 @@ def task_of(draft: SummaryDraft) -> SummaryTask:
     """The range that a draft would replace. Raises Conflict `session_moved` if the session has continued since, and the
     errors of `new_task`."""
     task = new_task(draft.session, WantedSummary(draft.entry_id, draft.is_leaf, draft.focus))
-    if task.present.leaf_id != draft.leaf_id:
-        raise Conflict(
-            "session_moved",
-            f"The session {task.present.path} has continued since this summary was drafted: its last entry is "
-            f"{printable(task.present.leaf_id)} now. {NOT_APPENDED} Draft it again.",
-        )
+    require_not_moved(task.present, draft.leaf_id)
     return keeping(task, supplied_by(draft))
 
 
