@@ -402,9 +402,15 @@ class Consequences:
         if self._review.is_separable:
             changes = self._parts(step)
             if all(change.after.is_separable for change in changes.values()) and self._may_remain(changes):
-                return _sum(change.consequence for change in changes.values())
+                parts = (change.consequence for change in changes.values())
+                tokens, counted, went, came_back = zip(DecisionEffect(), *parts, strict=True)
+                return DecisionEffect(
+                    sum(tokens), sum(counted), frozenset().union(*went), frozenset().union(*came_back)
+                )
         if step not in self._wholes:
-            self._wholes[step] = self._whole(step)
+            word = self._review.decided.with_only(self._review.decided.value)
+            word.take(step)
+            self._wholes[step] = _change(self._before, self._plan(word, None), step).consequence
         return self._wholes[step]
 
     # ---- parts ------------------------------------------------------------------------------------------
@@ -473,11 +479,6 @@ class Consequences:
 
     # ---- the whole --------------------------------------------------------------------------------------
 
-    def _whole(self, step: Step) -> DecisionEffect:
-        word = self._review.decided.with_only(self._review.decided.value)
-        word.take(step)
-        return _change(self._before, self._plan(word, None), step).consequence
-
     @cached_property
     def _before(self) -> _Plan:
         return self._plan(self._review.decided, None)
@@ -507,8 +508,3 @@ def _change(before: _Plan, after: _Plan, step: Step) -> _Change:
         before.accepted - after.accepted - own,
     )
     return _Change(consequence, after.entries - before.entries, after.tasks - before.tasks, after)
-
-
-def _sum(parts: Iterable[DecisionEffect]) -> DecisionEffect:
-    tokens, counted, went, came_back = zip(DecisionEffect(), *parts, strict=True)
-    return DecisionEffect(sum(tokens), sum(counted), frozenset().union(*went), frozenset().union(*came_back))

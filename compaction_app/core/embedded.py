@@ -57,7 +57,7 @@ from sessions_app.sessionlog.entries import BlockType, Protection, Role, Target,
 
 from .file_touches import FileHistory, StandingLater, Touch, file_calls, touch_of
 from .gates import Code, Refusal
-from .loop import PlannedCall, PlannerTurn, Report
+from .loop import PlannerTurn, Report
 from .mentions import named_text, references
 from .parameters import AUTO_DETECTED, QUERY_LENGTH
 from .parameters import query as normal_query
@@ -128,7 +128,6 @@ class Worth:
             unit.bonus = IN_QUERY * max(found.get(entry_id, 0.0) for entry_id in entries)
             self.units.append(unit)
         self._compare()
-        self._discount()
 
     def price(self, index: int) -> float:
         """The loss per token if this unit is deleted now."""
@@ -222,7 +221,10 @@ class Worth:
             self.copies[number] += 1
 
     def _compare(self) -> None:
-        """Record which units are superseded, and which were the last to show an output."""
+        """Record which units are superseded, and which were the last to show an output.
+
+        A superseded unit whose lines also occur later is worth less.
+        """
         last: dict[str, int] = {}
         last_whole: dict[str, int] = {}
         for index in reversed(range(len(self.units))):
@@ -241,8 +243,6 @@ class Worth:
                 if kind != "edit":
                     last_whole.setdefault(path, index)
 
-    def _discount(self) -> None:
-        """Reduce the worth of units whose lines also occur later."""
         standing = self.history.standing(lambda _: True)
         for unit in self.units:
             found = standing.get(unit.call) if unit.call is not None and unit.later is not None else None
@@ -539,7 +539,7 @@ LONG_TOKENS: Final = 1_000
 """An output of this many tokens is called long."""
 
 _WORD: Final = re.compile(r"\w+")
-_LOOK: Final = PlannedCall(ToolCall("context_compaction_budget", {}))
+_LOOK: Final = ToolCall("context_compaction_budget", {})
 
 
 class EmbeddedPlanner:
@@ -586,7 +586,7 @@ class EmbeddedPlanner:
             return PlannerTurn()
         self._batch, self._chosen = self._chosen[: self._limit], self._chosen[self._limit :]
         reasons = self._request(self._worth)
-        return PlannerTurn([PlannedCall(ToolCall("context_delete", request_of(reasons)), reasons), _LOOK])
+        return PlannerTurn([ToolCall("context_delete", request_of(reasons), reasons), _LOOK])
 
     # ---- results ----------------------------------------------------------------------------------------
 
@@ -753,9 +753,9 @@ def search_words(query: str) -> list[str]:
     return list(reversed(distinct.values()))[:SEARCHES]
 
 
-def _search(word: str) -> PlannedCall:
+def _search(word: str) -> ToolCall:
     arguments = {"pattern": word, "maxMatches": SEARCH_MATCHES_LIMIT, "contextChars": 0}
-    return PlannedCall(ToolCall("context_search_transcript", arguments))
+    return ToolCall("context_search_transcript", arguments)
 
 
 def _found(results: Sequence[ToolResult]) -> Mapping[str, float]:

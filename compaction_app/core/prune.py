@@ -17,7 +17,7 @@ from sessions_app.sessionlog.entries import Role, Target, request_of
 from sessions_app.sessionlog.text import plural
 
 from .gates import Code, Refusal
-from .loop import Exhausted, PlannedCall, PlannerTurn, Report
+from .loop import Exhausted, PlannerTurn, Report
 from .reasons import pruned_words
 from .tools import ToolCall
 from .transcript import ToolPair, Transcript, TranscriptEntry
@@ -70,15 +70,12 @@ class PrunePlanner:
                 f"{LEAST_TOKENS:,}, and the newest {SAFE_TOKENS:,} are safe."
             )
         self._is_requested = True
-        reasons = self._reasons()
-        return PlannerTurn([PlannedCall(ToolCall("context_delete", request_of(reasons)), reasons)])
-
-    def _reasons(self) -> dict[Target, str]:
         found = sorted((one for old in self._old for one in old.results), key=lambda one: one.position)
-        return {
+        reasons = {
             Target(result.entry_id): pruned_words(result.tool_name, SAFE_TOKENS, self._reached[result.position])
             for result in found
         }
+        return PlannerTurn([ToolCall("context_delete", request_of(reasons), reasons)])
 
     def _give_up(self, refusal: Refusal) -> None:
         """Drop the results that a refusal concerns; all of them if it names none of those requested."""

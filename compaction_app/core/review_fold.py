@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Container, Hashable, Iterable,
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -526,8 +526,12 @@ class Reviewer:
         pins = tuple(target for target in word.pinned if self.transcript.find(target) is not None)
         airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
         place = {target: number for number, target in enumerate(order)}
-        judge = airlock.judge_targets if part is not None else partial(self._judge_in_order, frozenset(pins), place)
-        fit = Fitting(airlock, judge, pins, self.proposed)
+
+        def in_order(targets: Iterable[Target]) -> TargetPlan | Refusal:
+            # In the order of the review, the judgement is found in the cache after most decisions.
+            return self._judged(airlock.restraints.pins, tuple(sorted(targets, key=place.__getitem__)))
+
+        fit = Fitting(airlock, in_order if part is None else airlock.judge_targets, pins, self.proposed)
         # Targets proposed with an approved result are approved with it. Repair would find them, but it might find more:
         # all blocks with the call's id, if one of them was proposed. An entry with other calls is left to repair: it is
         # deleted with the last of them.
@@ -560,13 +564,6 @@ class Reviewer:
             if self.leaders.get(target) not in accepted
             and not (target in self.leaders and self._has_other_calls(target))
         )
-
-    def _judge_in_order(
-        self, pins: frozenset[Target], place: Mapping[Target, int], targets: Iterable[Target]
-    ) -> TargetPlan | Refusal:
-        """The judgement on targets in the order of the review, so that it is found in the cache after most
-        decisions."""
-        return self._judged(pins, tuple(sorted(targets, key=place.__getitem__)))
 
     def _judge(self, pins: frozenset[Target], targets: tuple[Target, ...]) -> TargetPlan | Refusal:
         return Airlock(self.transcript, Restraints(pins, self._guard)).judge_targets(targets)

@@ -18,13 +18,14 @@ every argument, its limits and its default, and allow no other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice
 from sessions_app.sessionlog.text import plural
 
@@ -180,6 +181,8 @@ class ToolCall:
 
     name: str
     arguments: Any
+    reasons: Mapping[Target, str] = field(default_factory=dict)
+    """The planner's reasons for the deletions that it requests, if any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from compaction_app.core.loop import Exhausted, PlannedCall, PlannerTurn, Report, RequestListener
+from compaction_app.core.loop import Exhausted, PlannerTurn, Report, RequestListener
 from compaction_app.core.messages import (
     AssistantMessage,
     CallPart,
@@ -210,10 +210,10 @@ def _output_of(model: ResolvedModel) -> int:
 # ---- the model's calls -------------------------------------------------------------------------------------
 
 
-def _planned(call: CallPart, reason: str) -> PlannedCall:
+def _planned(call: CallPart, reason: str) -> ToolCall:
     arguments = parsed_arguments(call.arguments)
     reasons = dict.fromkeys(_named(arguments), reason) if call.name == "context_delete" and reason else {}
-    return PlannedCall(ToolCall(well_formed(call.name), arguments), reasons)
+    return ToolCall(well_formed(call.name), arguments, reasons)
 
 
 def _reason(answer: AssistantMessage, redactor: SecretRedactor) -> str:

@@ -157,7 +157,7 @@ def decide(
     wanted = list(dict.fromkeys(targets))
     with transaction.atomic():
         _require_reviewable(run)
-        latest = _version(run)
+        latest = run.decisions.aggregate(last=Max("seq"))["last"] or 0
         if seen is not None and seen != latest:
             was, now_is = reviewed(run, seen).review, reviewed(run).review
             wanted = still_to_decide(was, now_is, kind, wanted, list(scope))
@@ -227,10 +227,6 @@ def _mark_and_version(run: Run) -> tuple[str, int]:
         raise not_prepared(run)
     mark, version = found
     return mark, version or 0
-
-
-def _version(run: Run) -> int:
-    return run.decisions.aggregate(last=Max("seq"))["last"] or 0
 
 
 def _require_reviewable(run: Run) -> None:

@@ -221,7 +221,7 @@ def _called(event: Called) -> dict[str, Any]:
     return {
         "call": event.number,
         "tool": event.result.name,
-        "arguments": event.planned.call.arguments,
+        "arguments": event.call.arguments,
         "sentence": event.result.sentence,
         "details": dict(event.result.details),
         "added": [target.to_json() for target in event.added],
