@@ -10,7 +10,7 @@ All are Django signals. The receivers of the first two are called in the order i
 cancels or supplies something; their pins add up. A failing hook is not skipped: nothing is done, because its purpose
 may be to protect something. A failure in a receiver of the others is logged and changes nothing.
 
-BEFORE, AFTER, BEFORE_TREE and AFTER_TREE list their arguments; `docs/hooks.md` explains them to authors of hooks.
+`docs/hooks.md` lists their arguments, and explains them to authors of hooks.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from sessions_app.agents.base import CompactionBudget
 from sessions_app.agents.pure.format import FileLists
 from sessions_app.sessionlog.entries import Entry, Target
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.sessionlog.jsjson import parse, well_formed
 
 __all__ = [
     "Adjust",
@@ -47,55 +48,6 @@ __all__ = [
 
 WORDS_KEPT: Final = 300
 """Characters of a hook's reason that are kept."""
-
-BEFORE: Final[Mapping[str, str]] = {
-    "path": "the session's file",
-    "session": "its row in the index, or None if `redline compact` records nothing, for example with `--dry-run`",
-    "loaded": "the whole session as it was read; `loaded.tree` includes the other branches",
-    "branch": "the entries of the planned branch, root first",
-    "preparation": "the transcript: what can be deleted, with protections, tokens and texts",
-    "parameters": "the effective `compression_ratio`, `preserve_recent` and `query`",
-    "reason": "`manual`, `threshold` or `overflow`",
-    "summary": "what a summary would replace; None for a plan of deletions",
-    "stop": "a function without arguments: whether the run was stopped meanwhile",
-}
-AFTER: Final[Mapping[str, str]] = {
-    "path": "the session's file",
-    "session": "its row in the index",
-    "result": "what was validated and written: `targets`, `stats`, `protected_entry_ids`, `parameters`; None for a "
-    "summary",
-    "parameters": "the `compression_ratio`, `preserve_recent` and `query` of the plan; None for a summary",
-    "entries": "the appended entries, exactly as they were written; none if a new session was made",
-    "reason": "`manual`, `threshold` or `overflow`",
-    "from_hook": "whether a hook supplied part of the plan",
-    "backup": "the file with the session's previous bytes",
-    "created": "the file of the new session; None if entries were appended",
-    "summary": "the text of the summary that was written; None for deletions",
-}
-BEFORE_TREE: Final[Mapping[str, str]] = {
-    "path": "the session's file",
-    "session": "its row in the index",
-    "loaded": "the whole session as it was read; `loaded.tree` includes all branches",
-    "target_id": "the entry that was chosen",
-    "new_leaf_id": "where the agent would continue; None before the first entry",
-    "old_leaf_id": "where it continues now",
-    "common_ancestor_id": "the deepest entry on both branches; None if they have none",
-    "entries": "what is left behind: the entries after that one up to the old leaf, oldest first",
-    "wants_summary": "whether the user wants them summarised",
-    "focus": "what the summary should emphasise, as changed by earlier hooks; empty without a focus",
-    "label": "the label of the summary, or else of the chosen entry, as changed by earlier hooks; empty without one",
-    "stop": "a function without arguments: whether the user stopped it meanwhile",
-}
-AFTER_TREE: Final[Mapping[str, str]] = {
-    "path": "the session's file",
-    "session": "its row in the index",
-    "new_leaf_id": "where the agent continues; None before the first entry",
-    "old_leaf_id": "where it continued before",
-    "entries": "the appended entries, exactly as they were written",
-    "summary": "the text of the summary that was written; None without one",
-    "from_hook": "whether a hook supplied the summary",
-    "backup": "the file with the session's previous bytes",
-}
 
 _log = logging.getLogger("redline")
 
@@ -123,15 +75,15 @@ class HookSignal(Signal):
 
 
 session_before_compact: Final = HookSignal()
-"""Sent before planning, with the arguments in BEFORE. A receiver returns None, Pin, Supply or Cancel; for a summary
+"""Sent before planning. A receiver returns None, Pin, Supply or Cancel; for a summary
 SupplySummary instead of Supply."""
 session_compact: Final = HookSignal()
-"""Sent after a compaction was written, with the arguments in AFTER. Answers are ignored."""
+"""Sent after a compaction was written. Answers are ignored."""
 session_before_tree: Final = HookSignal()
-"""Sent before a move in the tree, with the arguments in BEFORE_TREE. A receiver returns None, Adjust, SupplySummary or
+"""Sent before a move in the tree. A receiver returns None, Adjust, SupplySummary or
 Cancel."""
 session_tree: Final = HookSignal()
-"""Sent after a move was written, with the arguments in AFTER_TREE. Answers are ignored."""
+"""Sent after a move was written. Answers are ignored."""
 SIGNALS: Final = (session_before_compact, session_compact, session_before_tree, session_tree)
 
 
@@ -163,6 +115,12 @@ class HookAnswer(NamedTuple):
 
     hook: str
     answer: Answer
+
+    @property
+    def why(self) -> str:
+        """The hook and its reason, on one line."""
+        why = well_formed(" ".join(self.answer.why.split())[:WORDS_KEPT]).rstrip(".")
+        return f"{self.hook}: {why}" if why else self.hook
 
 
 DELETIONS: Final = (Pin, Supply, Cancel)
@@ -222,12 +180,12 @@ def _answers(
     return answers
 
 
-def notify_hooks(signal: HookSignal, what: str, **sent: Any) -> None:
-    """Call every receiver of a signal after something was written. A failure is logged, and does not affect the
-    others."""
+def notify_hooks(signal: HookSignal, what: str, lines: Sequence[bytes], **sent: Any) -> None:
+    """Call every receiver of a signal after something was written, with the appended lines as `entries`. A failure is
+    logged, and does not affect the others."""
     for receiver in signal.connected():
         try:
-            receiver(signal=signal, sender=None, **sent)
+            receiver(signal=signal, sender=None, entries=[parse(line) for line in lines], **sent)
         except (Exception, SystemExit):  # noqa: BLE001  # it is written anyway
             _log.exception("The hook %s failed after %s", receiver_name(receiver), what)
 

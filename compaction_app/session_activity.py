@@ -131,6 +131,12 @@ def effect_of(writer: SessionWriter, activity: Activity) -> str:
     return writer.effect
 
 
+def confirmation(name: str, code: str, message: str) -> tuple[str, ConfirmationNeeded]:
+    """A required confirmation: its field of `Confirmations`, and the error raised without it, which names its
+    option."""
+    return name, ConfirmationNeeded(code, message, f"--{name.replace('_', '-')}")
+
+
 def append_needs(
     path: str, activity: Activity | None, torn: TornLine | None, not_done: str, what: str = "what is appended"
 ) -> Iterator[tuple[str, RedlineError]]:
@@ -140,22 +146,16 @@ def append_needs(
     `activity` is None if the activity of others does not matter.
     """
     if activity is not None and activity.is_live and not activity.is_open_elsewhere:
-        yield (
+        yield confirmation(
             "live",
-            ConfirmationNeeded(
-                "session_live",
-                f"{path} {activity.sentence}: an agent may have it open. {activity.consequence} {not_done} Close "
-                "the session in the agent, or reload it afterwards, and use --live.",
-                "--live",
-            ),
+            "session_live",
+            f"{path} {activity.sentence}: an agent may have it open. {activity.consequence} {not_done} Close "
+            "the session in the agent, or reload it afterwards, and use --live.",
         )
     if torn is not None:
-        yield (
+        yield confirmation(
             "after_torn_line",
-            ConfirmationNeeded(
-                "torn_last_line",
-                f"{path} ends in {torn}. {not_done} Let the agent finish the line; if it never does, use "
-                f"--after-torn-line: {what} then begins on a new line after it.",
-                "--after-torn-line",
-            ),
+            "torn_last_line",
+            f"{path} ends in {torn}. {not_done} Let the agent finish the line; if it never does, use "
+            f"--after-torn-line: {what} then begins on a new line after it.",
         )

@@ -11,10 +11,13 @@ Result = TypeVar("Result")
 
 
 class Recent(Generic[Key, Result]):
-    """Caches the results used last, for all threads. A key contains everything on which a result depends."""
+    """Caches the results used last, for all threads. A key contains everything on which a result depends.
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    Together they weigh at most `size`, and by default each weighs 1; the last one is always kept.
+    """
+
+    def __init__(self, size: int, weigh: Callable[[Result], int] = lambda _: 1) -> None:
+        self._size, self._weigh = size, weigh
         self._kept: dict[Key, Result] = {}
         """In order of use, the last used last."""
         self._lock = threading.Lock()
@@ -28,7 +31,7 @@ class Recent(Generic[Key, Result]):
         made = work_out()
         with self._lock:
             self._kept[key] = made
-            while len(self._kept) > self._size:
+            while len(self._kept) > 1 and sum(map(self._weigh, self._kept.values())) > self._size:
                 del self._kept[next(iter(self._kept))]
         return made
 

@@ -20,13 +20,13 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from compaction_app.models import Backup, Compaction
-from compaction_app.session_activity import Activity, activity_of
+from compaction_app.session_activity import Activity, activity_of, confirmation
 from sessions_app.agents.registry import agent_at
 from sessions_app.disk.files import CHUNK, FileState, SessionReader, file_state, real_path
 from sessions_app.index.index_store import require_name, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
-from sessions_app.sessionlog.entries import DeletionControl, Entry, EntryKind
+from sessions_app.sessionlog.entries import DeletionControl, EntryKind
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.session import LineParser, ParserState
@@ -177,10 +177,12 @@ def difference(session: Path, backup: Path) -> RestoreDifference:
             if not entries:
                 kind = DAMAGED if parser.state.header is header else "session"
                 newer.append(NewerEntry(line.number, "", kind))
-            elif _is_made_for(entries[0], backup):
-                made_for = entries[0].id
+                continue
+            entry, control = entries[0], entries[0].control
+            # The path in it is compared as text only.
+            if isinstance(control, DeletionControl) and Path(control.backup).name == backup.name:
+                made_for = entry.id
             else:
-                entry = entries[0]
                 is_compaction = entry.kind is EntryKind.DELETION
                 newer.append(NewerEntry(line.number, entry.id, entry.role or entry.type, deletes=is_compaction))
     return RestoreDifference(newer, made_for, len(missing))
@@ -219,11 +221,6 @@ def _parser_at(present: SessionReader, start: int) -> LineParser:
             break
         parser.read(line)
     return parser
-
-
-def _is_made_for(entry: Entry, backup: Path) -> bool:
-    """Whether the backup was made for this compaction; the path in it is compared as text only."""
-    return isinstance(entry.control, DeletionControl) and Path(entry.control.backup).name == backup.name
 
 
 def _digest(line: Line) -> bytes:
@@ -308,7 +305,10 @@ def plan_restore(backup: Path, now: datetime) -> RestorePlan:
             f"{agent_at(session).label} and other sessions refer to positions in {session}, so it must not lose bytes. "
             f"{NOT_RESTORED} Undo the compaction instead, which appends what it deleted.",
         )
-    states = _states_of(session, backup)
+    states = " ".join(
+        f"{state.device}.{state.inode}.{state.size}.{state.mtime_ns}" if state is not None else "gone"
+        for state in (file_state(session), file_state(backup))
+    )
     row = Backup.objects.filter(path=str(backup)).first()
     recorded = row.sha256 if row is not None else backup_files.recorded_sha256(backup)
     present = file_state(session)
@@ -322,46 +322,29 @@ def _needs(
     session: Path, backup: Path, recorded: str | None, change: RestoreDifference, activity: Activity
 ) -> Iterator[tuple[str, ConfirmationNeeded]]:
     if activity.is_live:
-        yield (
+        yield confirmation(
             "live",
-            ConfirmationNeeded(
-                "session_live",
-                f"{session} {activity.sentence}: an agent may have it open, and would continue from its own copy. What "
-                "a process that has it open writes after the restore goes to the replaced file and is lost. Nothing "
-                "was restored. Close the session there, and use --live.",
-                "--live",
-            ),
+            "session_live",
+            f"{session} {activity.sentence}: an agent may have it open, and would continue from its own copy. What "
+            "a process that has it open writes after the restore goes to the replaced file and is lost. Nothing "
+            "was restored. Close the session there, and use --live.",
         )
     if recorded is None:
-        yield (
+        yield confirmation(
             "unverified",
-            ConfirmationNeeded(
-                "unverified_backup",
-                f"Redline did not make {backup}, so it cannot check whether it is complete. Nothing was restored. "
-                "If you trust it, use --unverified.",
-                "--unverified",
-            ),
+            "unverified_backup",
+            f"Redline did not make {backup}, so it cannot check whether it is complete. Nothing was restored. "
+            "If you trust it, use --unverified.",
         )
     if change.newer:
         last = change.newer[-1]
-        yield (
+        yield confirmation(
             "drop_newer",
-            ConfirmationNeeded(
-                "newer_entries",
-                f"{session} has {plural(len(change.newer), 'line')} that came after {backup.name}, the last one "
-                f"{last.entry_id or last.kind} (line {last.number}). A restore removes them. "
-                "Nothing was restored. If that is intended, use --drop-newer.",
-                "--drop-newer",
-            ),
+            "newer_entries",
+            f"{session} has {plural(len(change.newer), 'line')} that came after {backup.name}, the last one "
+            f"{last.entry_id or last.kind} (line {last.number}). A restore removes them. "
+            "Nothing was restored. If that is intended, use --drop-newer.",
         )
-
-
-def _states_of(session: Path, backup: Path) -> str:
-    states = (file_state(session), file_state(backup))
-    return " ".join(
-        f"{state.device}.{state.inode}.{state.size}.{state.mtime_ns}" if state is not None else "gone"
-        for state in states
-    )
 
 
 def restore(backup: Path, confirmations: Confirmations, now: datetime, *, shown: str | None = None) -> Restored:

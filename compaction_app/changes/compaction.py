@@ -27,10 +27,10 @@ from compaction_app.core.states import REVIEWABLE
 from compaction_app.core.stats import target_reduction
 from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
-from compaction_app.planning.hook_runner import after_compact
+from compaction_app.planning.hook_runner import after_compact, is_from_hook
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.reviews import approved_of, pins_of
-from compaction_app.session_activity import Activity, activity_of, append_needs
+from compaction_app.session_activity import Activity, activity_of, append_needs, confirmation
 from sessions_app.agents.base import AgentServer
 from sessions_app.agents.pure.format import Change, PlanRules, SessionWriter, WriteFacts, note_text
 from sessions_app.agents.registry import agent_at
@@ -38,7 +38,7 @@ from sessions_app.document.document import Document
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import NO_TEXTS, Deletion, Target, request_of
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, TargetNotMet
 from sessions_app.storage.session_loader import LoadedSession, TornLine, find_torn_line, tally_of
 
 from .change import Applied, ChangePlan, Confirmations, apply, tolerated
@@ -232,11 +232,11 @@ class Preflight(ChangePlan):
             self.present.path,
             self.present.row,
             applied.made.lines,
-            self.validated,
-            self.approved.reason,
-            self.approved.origins,
             applied.backup_path,
-            applied.made.created,
+            self.approved.reason,
+            from_hook=is_from_hook(self.approved.origins),
+            validated=self.validated,
+            created=applied.made.created,
         )
 
 
@@ -324,26 +324,20 @@ def _needs(
     disturbed = None if approved.is_awaited else activity
     yield from append_needs(str(present.path), disturbed, torn, "Nothing was written.", "the compaction")
     if parent_id != present.leaf_id:
-        yield (
+        yield confirmation(
             "switch_branch",
-            ConfirmationNeeded(
-                "switches_branch",
-                f"{approved.leaf_id} is not the end of the active branch of {present.path}: {present.leaf_id} is. "
-                "Compacting there makes it active. Nothing was written. If that is intended, use --switch-branch.",
-                "--switch-branch",
-            ),
+            "switches_branch",
+            f"{approved.leaf_id} is not the end of the active branch of {present.path}: {present.leaf_id} is. "
+            "Compacting there makes it active. Nothing was written. If that is intended, use --switch-branch.",
         )
     reading = present.reading
     if reading.is_guess:
-        yield (
+        yield confirmation(
             "not_honoured",
-            ConfirmationNeeded(
-                "not_honoured",
-                f"{present.path} is read as {reading.reader.name}: {reading.reason}. Another agent than "
-                f"{reading.generation.label} would ignore what is appended. Nothing was written. Use the writer fork, "
-                "choose the reader with --reader or on the page of the session, or confirm with --not-honoured.",
-                "--not-honoured",
-            ),
+            "not_honoured",
+            f"{present.path} is read as {reading.reader.name}: {reading.reason}. Another agent than "
+            f"{reading.generation.label} would ignore what is appended. Nothing was written. Use the writer fork, "
+            "choose the reader with --reader or on the page of the session, or confirm with --not-honoured.",
         )
 
 
@@ -352,21 +346,18 @@ def _parent_of(approved: Approved, present: LoadedSession) -> str:
 
     Raises Conflict `other_branch` if the active branch was reviewed and the session continued in another.
     """
-    if present.tree.descends(present.leaf_id, approved.leaf_id) and not _ends_inside_branch(approved):
+    reviewed, leaf_id = approved.document, approved.leaf_id
+    # An entry in the middle of the active branch was reviewed on purpose, so it is compacted there.
+    is_inside = leaf_id != reviewed.leaf_id and reviewed.tree.descends(reviewed.leaf_id, leaf_id)
+    if present.tree.descends(present.leaf_id, leaf_id) and not is_inside:
         return present.leaf_id
-    if approved.leaf_id == approved.document.leaf_id:
+    if leaf_id == reviewed.leaf_id:
         raise Conflict(
             "other_branch",
             f"{present.path} continued in another branch: its last entry {present.leaf_id} does not follow "
-            f"{approved.leaf_id}, which was reviewed. Nothing was written. Plan again.",
+            f"{leaf_id}, which was reviewed. Nothing was written. Plan again.",
         )
-    return approved.leaf_id
-
-
-def _ends_inside_branch(approved: Approved) -> bool:
-    """Whether an entry in the middle of the active branch was reviewed on purpose, so that it is compacted there."""
-    reviewed = approved.document
-    return approved.leaf_id != reviewed.leaf_id and reviewed.tree.descends(reviewed.leaf_id, approved.leaf_id)
+    return leaf_id
 
 
 def _judge(
@@ -469,8 +460,20 @@ def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> A
     the message says otherwise.
     """
     require_writable(approved.document)
-    meanwhile = _block_decisions_on_plan(approved, now)
-    return apply(approved.document.path, lambda: preflight_of(approved, now), confirmations, meanwhile=meanwhile)
+    run = approved.run
+
+    def plan_now() -> Preflight:
+        validated = approved_of(run)[0] if run is not None else None
+        if run is not None and (validated is None or validated.targets != approved.targets):
+            raise Conflict(
+                "plan_differs",
+                f"The approved plan of run {run.pk} has changed: decisions were made in the browser. Nothing was "
+                "written.",
+            )
+        return preflight_of(approved, now)
+
+    meanwhile = block_decisions(run, now) if run is not None else None
+    return apply(approved.document.path, plan_now, confirmations, meanwhile=meanwhile)
 
 
 def commit_run(
@@ -501,23 +504,6 @@ def commit_run(
 def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflight:
     """The effect a commit would have now. Raises the errors of `commit_run` before it writes."""
     return check_plan(approved, approved.document.now(), now, writer)
-
-
-@contextmanager
-def _block_decisions_on_plan(approved: Approved, now: datetime) -> Iterator[None]:
-    """Block decisions on the run of a plan, if it has one. Raises Conflict `plan_differs`."""
-    if approved.run is None:
-        yield
-        return
-    with block_decisions(approved.run, now):
-        validated, _, _ = approved_of(approved.run)
-        if validated is None or validated.targets != approved.targets:
-            raise Conflict(
-                "plan_differs",
-                f"The approved plan of run {approved.run.pk} has changed: decisions were made in the "
-                "browser. Nothing was written.",
-            )
-        yield
 
 
 @contextmanager

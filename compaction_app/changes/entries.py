@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 from compaction_app.core.summary_ranges import branch_left
 from compaction_app.hooks import session_before_tree, unloaded
 from compaction_app.models import AuditEntry
-from compaction_app.planning.hook_runner import TreeMove, after_move, ask_tree_hooks, require_not_cancelled
+from compaction_app.planning.hook_runner import TreeMove, after_move, ask_tree_hooks
 from compaction_app.session_activity import activity_of, append_needs
 from sessions_app.agents.pure.format import Append, Change, SessionWriter, WriteFacts
 from sessions_app.agents.reading import Reading
@@ -311,7 +311,7 @@ def append_entries(
             plan.require_confirmed(confirmations)
             if label is None:
                 answers = ask_tree_hooks(plan.present, plan.change.move, plan.present.row)
-                require_not_cancelled(answers)
+                answers.require_not_cancelled()
                 label = answers.label
             make, shown = labelled(make, label), plan.digest()
     return apply(path, lambda: plan_append(path, make, now, draft), confirmations, shown=shown)

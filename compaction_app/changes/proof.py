@@ -20,7 +20,7 @@ from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.sessionlog.certificate import Certificate, certified
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.diagnosis import ProviderRule, Violation, new_violations, violations
+from sessions_app.sessionlog.diagnosis import ProviderRule, new_violations, violations
 from sessions_app.sessionlog.entries import Entry, Role, Target, blocks_by_entry
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.jsjson import Line
@@ -111,7 +111,7 @@ def _without_notes(
     missing."""
     rest, waiting, left = list(reversed(expected)), list(notes), []
     for one in after.context.messages:
-        if rest and (_is_unchanged(rest[-1], one) or _json(agent, rest[-1], line) == _json(agent, one, after.line)):
+        if rest and _is_same(agent, rest[-1], line, one, after.line):
             rest.pop()
         elif waiting and (said := _said(agent, one, after.line)) in waiting:
             waiting.remove(said)
@@ -155,7 +155,7 @@ def require_messages(
         (
             position
             for position, (mine, theirs) in enumerate(zip(expected, found, strict=False), 1)
-            if not _is_unchanged(mine, theirs) and _json(agent, mine, line) != _json(agent, theirs, after.line)
+            if not _is_same(agent, mine, line, theirs, after.line)
         ),
         0 if len(expected) == len(found) else min(len(expected), len(found)) + 1,
     )
@@ -177,7 +177,12 @@ def certificate_of(path: str, generation: Generation, before: Rebuilt, after: Re
     Raises BadInput `breaks_context` if providers would refuse it for a new reason.
     """
     found = violations(after.context)
-    new = [one for one in new_violations(violations(before.context), found) if not _is_dropped(one)]
+    # The agent omits a message that has only empty blocks left, which loses nothing.
+    new = [
+        one
+        for one in new_violations(violations(before.context), found)
+        if not (one.is_repaired and one.rule is ProviderRule.EMPTY_CONTENT)
+    ]
     if new:
         raise BadInput(
             "breaks_context",
@@ -199,14 +204,10 @@ def certificate_in(row: Compaction | AuditEntry) -> Certificate | None:
     return msgspec.convert(row.certificate, Certificate) if row.certificate is not None else None
 
 
-def _is_dropped(violation: Violation) -> bool:
-    """Whether the agent omits a message that has only empty blocks left, which loses nothing."""
-    return violation.is_repaired and violation.rule is ProviderRule.EMPTY_CONTENT
-
-
-def _is_unchanged(mine: Message, theirs: Message) -> bool:
-    """Whether both are the same recorded line with the same blocks."""
-    return mine.entry is theirs.entry and mine.edit is theirs.edit and mine.blocks == theirs.blocks
+def _is_same(agent: Agent, mine: Message, line: ReadLine, theirs: Message, their_line: ReadLine) -> bool:
+    """Whether both are the same recorded line with the same blocks, or what the agent makes of them is the same."""
+    is_unchanged = mine.entry is theirs.entry and mine.edit is theirs.edit and mine.blocks == theirs.blocks
+    return is_unchanged or _json(agent, mine, line) == _json(agent, theirs, their_line)
 
 
 def _json(agent: Agent, message: Message, line: ReadLine) -> Mapping[str, Any]:

@@ -110,6 +110,10 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
 
     REASON: ClassVar[str] = ""
     """The `Backup.Reason` of its backup."""
+    KEY: ClassVar[str]
+    """Identifies the change in the audit log, so that it is recorded once: a pattern of the note's fields."""
+    SUMMARY: ClassVar[str]
+    """The change as the subject of a sentence, as in "The undo of e4": a pattern likewise."""
     ACTION: ClassVar[str] = ""
     """Its `AuditEntry.Action`, if all of its kind have the same."""
 
@@ -136,25 +140,17 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
         created = str(made.created or "")
         return msgspec.structs.replace(self, entry_id=made.entry_id, created=created, certificate=certificate)
 
-    def session_path(self, locked: Path) -> Path:
-        """The changed session, given the one whose lock is held."""
-        return Path(self.session) if self.session else locked
-
     def changed_path(self, session: Path) -> Path:
         """The file that was made or deleted, otherwise the session that was changed."""
         return Path(self.created or self.removed or session)
 
-    # The next two are abstract: every kind of note has its own. A Struct has a metaclass, so it cannot be an ABC.
-
     @property
     def key(self) -> str:
-        """Identifies the change in the audit log, so that it is recorded once."""
-        raise NotImplementedError
+        return self.KEY.format(note=self)
 
     @property
     def summary(self) -> str:
-        """The change as the subject of a sentence, as in "The undo of e4"."""
-        raise NotImplementedError
+        return self.SUMMARY.format(note=self)
 
     @property
     def audit_action(self) -> str:
@@ -184,6 +180,8 @@ class CommitNote(ChangeNote, frozen=True, kw_only=True, tag="commit"):
     """The data of a compaction's rows."""
 
     REASON = Backup.Reason.COMPACT
+    KEY = "commit {note.entry_id} {note.backup.path}"
+    SUMMARY = "The compaction {note.entry_id}"
     ACTION = AuditEntry.Action.COMMIT
 
     backup: BackupNote
@@ -203,14 +201,6 @@ class CommitNote(ChangeNote, frozen=True, kw_only=True, tag="commit"):
     """The rule by which it was approved without a review, in words; empty if a human approved it."""
     struck_estimate: int | None = None
     """The deleted tokens, estimated, for its run; None if unknown."""
-
-    @property
-    def key(self) -> str:
-        return _key_of_commit(self.entry_id, self.backup.path)
-
-    @property
-    def summary(self) -> str:
-        return f"The compaction {self.entry_id}"
 
     @property
     def audit_writer(self) -> str:
@@ -239,6 +229,8 @@ class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
     """The data of an undo's row."""
 
     REASON = Backup.Reason.UNDO
+    KEY = "undo {note.undone} {note.made}"
+    SUMMARY = "The undo of {note.undone}"
 
     undone: str
     """The entry of the compaction, or the id of the session that it made."""
@@ -250,12 +242,9 @@ class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
     """The content of the deleted session."""
 
     @property
-    def key(self) -> str:
-        return f"undo {self.undone} {self.entry_id or self.removed}"
-
-    @property
-    def summary(self) -> str:
-        return f"The undo of {self.undone}"
+    def made(self) -> str:
+        """The entry or session that it made, or the session that it deleted."""
+        return self.entry_id or self.removed
 
     @property
     def audit_action(self) -> str:
@@ -283,24 +272,20 @@ class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
 class ForkNote(ChangeNote, frozen=True, kw_only=True, tag="fork"):
     """A new session that was made from another one without deleting anything."""
 
+    KEY = "fork {note.created}"
+    SUMMARY = "The fork {note.created}"
     ACTION = AuditEntry.Action.FORK
 
     leaf_id: str
     """The entry at which it was made."""
-
-    @property
-    def key(self) -> str:
-        return f"fork {self.created}"
-
-    @property
-    def summary(self) -> str:
-        return f"The fork {self.created}"
 
 
 class EntriesNote(ChangeNote, frozen=True, kw_only=True, tag="entries"):
     """Entries that were appended without deleting anything, such as a label."""
 
     REASON = Backup.Reason.ENTRIES
+    KEY = "{note.action} {note.entry_id} {note.backup.path}"
+    SUMMARY = "The {note.action}"
 
     backup: BackupNote
     action: str
@@ -315,14 +300,6 @@ class EntriesNote(ChangeNote, frozen=True, kw_only=True, tag="entries"):
     def of_made(self, made: MadeChange) -> Self:
         summary_id = made.first_id if self.draft is not None else ""
         return msgspec.structs.replace(super().of_made(made), summary_id=summary_id)
-
-    @property
-    def key(self) -> str:
-        return f"{self.action} {self.entry_id} {self.backup.path}"
-
-    @property
-    def summary(self) -> str:
-        return f"The {self.action}"
 
     @property
     def audit_action(self) -> str:
@@ -404,7 +381,7 @@ def record_made(session: Path, note: ChangeNote, size: int, sha256: str) -> None
 
 def content_written(compaction: Compaction) -> audit.FileContent | None:
     """The initial content of the new session of a compaction; None if unknown."""
-    entry = AuditEntry.objects.filter(change=_key_of_commit(compaction.entry_id, compaction.backup.path)).first()
+    entry = AuditEntry.objects.filter(change=CommitNote.KEY.format(note=compaction)).first()
     if entry is None or entry.bytes_after is None:
         return None
     return audit.FileContent(entry.bytes_after, entry.sha256_after)
@@ -442,10 +419,6 @@ def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
             audit.append(entry, before, audit.FileContent(size, note.sha256))
     if size is not None:
         remember_own_write(path, size)
-
-
-def _key_of_commit(entry_id: str, backup: str) -> str:
-    return f"commit {entry_id} {backup}"
 
 
 def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
@@ -517,7 +490,7 @@ def _read(locked: LockedSession) -> Note | None:
 
 
 def _settle(locked: LockedSession, note: ChangeNote) -> None:
-    session, recovery = note.session_path(locked.path), locked.recovery
+    session, recovery = Path(note.session or locked.path), locked.recovery
     if recovery.kind is RecoveryKind.MADE:
         sha256 = ""
         if not note.removed:

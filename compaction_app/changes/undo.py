@@ -486,13 +486,6 @@ class CompactionState:
         return Path(self.row.created) if self.row is not None and self.row.created else None
 
 
-class _Version(NamedTuple):
-    """The lines of a compaction, or of a smaller one that replaced it."""
-
-    lines: LineRange
-    targets: tuple[Target, ...]
-
-
 def targets_of(recorded: Iterable[dict[str, Any]]) -> tuple[Target, ...]:
     """Targets from the form in which rows store them."""
     return tuple(Target(raw["entryId"], raw.get("blockIndex")) for raw in recorded)
@@ -509,16 +502,17 @@ def compaction_state(row: Compaction, present: LoadedSession) -> CompactionState
         return _state_of_fork(row, present)
     branch = present.tree.branch(present.leaf_id)
     places = {entry.id: place for place, entry in enumerate(branch)}
-    version = next((one for one in reversed(_versions(row)) if one.lines.last in places), None)
+    version = next((one for one in reversed(_versions(row)) if one[0].last in places), None)
     if version is None:
         raise _not_in_force(row, present)
     partly = [undo for undo in row.undos.filter(way=UndoWay.EDITS).order_by("pk") if undo.entry_id in places]
-    ours = [version.lines, *map(LineRange.of, partly), *_taken_back(row.session, row.pk)]
+    lines, deleted = version
+    ours = [lines, *map(LineRange.of, partly), *_taken_back(row.session, row.pk)]
     back = {target for undo in partly for target in targets_of(undo.targets)}
-    targets = tuple(target for target in version.targets if target not in back)
+    targets = tuple(target for target in deleted if target not in back)
     if not targets or any(undo.is_whole for undo in partly):
         raise _undone_already(row, present.path)
-    return _state(row.entry_id, row, row.writer, version.lines, targets, branch, ours)
+    return _state(row.entry_id, row, row.writer, lines, targets, branch, ours)
 
 
 def unrecorded_state(entry_id: str, present: LoadedSession) -> CompactionState:
@@ -581,8 +575,8 @@ def _states(session: Session, present: LoadedSession) -> Iterator[CompactionStat
 
 def _state_of_rows(row: Compaction, present: LoadedSession) -> CompactionState:
     """The state of a compaction that changed rows of a database, or copied them into a new session."""
-    created = Path(row.created) if row.created else None
-    is_gone = created is not None and agent_at(created).store.state(created) is None
+    created = Path(row.created)
+    is_gone = bool(row.created) and agent_at(created).store.state(created) is None
     if is_gone or row.undos.filter(is_whole=True).exists():
         raise _undone_already(row, present.path)
     back = {target for undo in row.undos.all() for target in targets_of(undo.targets)}
@@ -639,7 +633,12 @@ def _state(
     ours: Iterable[LineRange],
 ) -> CompactionState:
     places = {entry.id: place for place, entry in enumerate(branch)}
-    own = {place for found in ours for place in _places_of(found, places)}
+    own = {
+        place
+        for found in ours
+        if found.last in places and found.after in places
+        for place in range(places[found.after] + 1, places[found.last] + 1)
+    }
     last = places[lines.last]
     later = (entry for place, entry in enumerate(branch[last + 1 :], last + 1) if place not in own)
     without = tuple(entry for place, entry in enumerate(branch) if place not in own)
@@ -647,13 +646,13 @@ def _state(
     return CompactionState(undone_id, row, writer, lines.after, targets, without, branch[last].number, is_last)
 
 
-def _versions(row: Compaction) -> list[_Version]:
-    """The original lines, then those that replaced them."""
-    versions = [_Version(LineRange(row.leaf_id, row.entry_id), targets_of(row.origins))]
+def _versions(row: Compaction) -> list[tuple[LineRange, tuple[Target, ...]]]:
+    """The original lines and their targets, then those of the smaller compactions that replaced them."""
+    versions = [(LineRange(row.leaf_id, row.entry_id), targets_of(row.origins))]
     for undo in row.undos.filter(way=UndoWay.SMALLER).order_by("pk"):
         back = set(targets_of(undo.targets))
-        left = tuple(target for target in versions[-1].targets if target not in back)
-        versions.append(_Version(LineRange.of(undo), left))
+        left = tuple(target for target in versions[-1][1] if target not in back)
+        versions.append((LineRange.of(undo), left))
     return versions
 
 
@@ -663,15 +662,8 @@ def _taken_back(session: Session, besides: int) -> Iterator[LineRange]:
         if undo.way in (UndoWay.LEAF, UndoWay.EDITS):
             yield LineRange.of(undo)
         if undo.way == UndoWay.EDITS and undo.compaction is not None:
-            yield from (version.lines for version in _versions(undo.compaction))
+            yield from (lines for lines, _ in _versions(undo.compaction))
             yield from map(LineRange.of, undo.compaction.undos.filter(way=UndoWay.EDITS))
-
-
-def _places_of(lines: LineRange, places: dict[str, int]) -> range:
-    """The places of lines on a branch; empty if they are not on it."""
-    if lines.last not in places or lines.after not in places:
-        return range(0)
-    return range(places[lines.after] + 1, places[lines.last] + 1)
 
 
 def _is_beside(entry: Entry, path: Path) -> bool:

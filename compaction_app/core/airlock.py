@@ -43,6 +43,16 @@ from .stats import measure, target_met
 from .transcript import WHOLE, Object, TargetPlan, Transcript, TranscriptEntry
 
 _SEAL: Final = object()
+_PAIRED: Final = (
+    "Cannot delete one side of a tool call",
+    "belongs to the same tool call",
+    "Leave both sides, or choose another pair.",
+)
+_JOINED: Final = (
+    "Cannot delete some of what belongs together",
+    "would have to go as well",
+    "Keep reasoning and what follows it, or choose an earlier turn.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +75,11 @@ class ValidatedDeletion:
         return target_met(self.stats, self.parameters.compression_ratio)
 
 
-class Airlock:
+class Airlock(Judgement):
     """Judges deletions on one transcript under one set of restraints."""
-
-    def __init__(self, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS) -> None:
-        self.transcript = transcript
-        self.restraints = restraints
-        pins = (self.find(target) for target in restraints.pins)
-        self._judgement = Judgement(transcript, restraints, frozenset(pin for pin in pins if pin is not None))
 
     def empty_plan(self, base: TargetPlan | None = None) -> TargetPlan:
         return TargetPlan(self.transcript.entries, self.transcript.pairs, base)
-
-    def find(self, target: Target) -> Object | None:
-        """The object that a target names; None if the transcript lacks it."""
-        entry = self.transcript.entry(target.entry_id)
-        return self._object_in(entry, target) if entry is not None else None
-
-    def _object_in(self, entry: TranscriptEntry, target: Target) -> Object | None:
-        if target.block_index is None:
-            return self.transcript.pairs.wholes[entry.position]
-        slot = entry.slot(target.block_index)
-        return Object(entry.position, slot) if slot is not None else None
 
     def judge_request(self, request: object) -> TargetPlan | Refusal:
         """The request as a separate plan, repaired and judged in full; or its first fault."""
@@ -96,13 +89,10 @@ class Airlock:
                 'The request is not an object with a list "deletions". Nothing was deleted. '
                 'Send {"deletions": [{"kind": "entry", "entryId": "…"}]}.',
             )
-        return self._judge(read_target(raw, number) for number, raw in enumerate(request["deletions"], 1))
+        return self.judge_targets(read_target(raw, number) for number, raw in enumerate(request["deletions"], 1))
 
-    def judge_targets(self, targets: Iterable[Target]) -> TargetPlan | Refusal:
-        """The same judgement on targets in the order of a request."""
-        return self._judge(targets)
-
-    def _judge(self, targets: Iterable[Target | Refusal]) -> TargetPlan | Refusal:
+    def judge_targets(self, targets: Iterable[Target | Refusal]) -> TargetPlan | Refusal:
+        """The same judgement on targets in the order of a request; a refusal among them is a fault of the request."""
         plan = self.empty_plan()
         for target in targets:
             found = self._judge_target(target, plan) if isinstance(target, Target) else target
@@ -135,20 +125,13 @@ class Airlock:
         plan.add(candidate)
         return self._close(plan, SKIPPING_GATES) is not None, plan.visited
 
-    def may_go(self, found: Object) -> bool:
-        """Whether an object is neither recent nor protected nor pinned, regardless of its pairs."""
-        return self._judgement.may_go(found)
-
     def is_kept(self, entry: TranscriptEntry) -> bool:
         """Whether an entry is protected or pinned, regardless of recency."""
-        return entry.protection is not None or Object(entry.position) in self._judgement.pins
-
-    def target(self, found: Object) -> Target:
-        return self._judgement.target(found)
+        return entry.protection is not None or Object(entry.position) in self.pins
 
     def targets(self, plan: TargetPlan) -> tuple[Target, ...]:
         """The plan's targets, in the order in which they are recorded."""
-        return tuple(map(self._judgement.target, plan.chosen))
+        return tuple(map(self.transcript.target, plan.chosen))
 
     def validate(self, request: object) -> ValidatedDeletion | Refusal:
         """The judgement on a request as a whole."""
@@ -180,10 +163,10 @@ class Airlock:
                 "Read the entry first.",
             )
         for gate in TARGET_GATES:
-            refusal = gate(self._judgement, entry, target)
+            refusal = gate(self, entry, target)
             if refusal is not None:
                 return refusal
-        found = self._object_in(entry, target)
+        found = self.transcript.find(target)
         if found is None:
             raise AssertionError(f"{target} passed every gate and is not in the transcript")
         if found in plan:
@@ -191,31 +174,14 @@ class Airlock:
         return found
 
     def _close(self, plan: TargetPlan, gates: Sequence[PlanGate]) -> Refusal | None:
-        refused = plan.repair(self._judgement.may_go)
+        refused = plan.repair(self.may_go)
         if refused is not None:
-            return self._refuse_companion(refused) if plan.lacks_companion else self._refuse_pair(refused)
-        return next(filter(None, (gate(self._judgement, plan) for gate in gates)), None)
-
-    def _refuse_pair(self, refused: Object) -> Refusal:
-        return self._refuse_part(
-            refused,
-            "Cannot delete one side of a tool call",
-            "belongs to the same tool call",
-            "Leave both sides, or choose another pair.",
-        )
-
-    def _refuse_companion(self, refused: Object) -> Refusal:
-        return self._refuse_part(
-            refused,
-            "Cannot delete some of what belongs together",
-            "would have to go as well",
-            "Keep reasoning and what follows it, or choose an earlier turn.",
-        )
+            return self._refuse_part(refused, *(_JOINED if plan.lacks_companion else _PAIRED))
+        return next(filter(None, (gate(self, plan) for gate in gates)), None)
 
     def _refuse_part(self, refused: Object, what: str, bond: str, instead: str) -> Refusal:
         """The refusal of a plan that repair cannot complete, because this object must be kept."""
-        entry = self._judgement.entry(refused)
-        target = self._judgement.target(refused)
+        entry, target = self.entry(refused), self.target(refused)
         if entry.recent:
             why = f"{target} {bond} and is among the last entries, which are kept"
             return Refusal(Code.RECENT_CONTEXT, f"{what}: {why}. {instead}", target)

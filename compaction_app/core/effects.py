@@ -247,23 +247,13 @@ def _cells_of(
 
 def _cell(transcript: Transcript, entry: TranscriptEntry, block: Block | None, tokens: int, counted: int) -> Cell:
     target = Target(entry.entry_id, block.index if block is not None else None)
-    return Cell(
-        target,
-        kind_of_piece(entry.role, entry.tool_name, block.type if block is not None else ""),
-        _tool(transcript, entry, block),
-        tokens,
-        counted,
-        _names(transcript, entry, target),
-    )
-
-
-def _tool(transcript: Transcript, entry: TranscriptEntry, block: Block | None) -> str:
-    """The tool of a call, as its results name it, or of a result."""
-    if block is None or block.call_id is None:
-        return entry.tool_name
-    call = transcript.pairs.call(block.call_id)
-    results = call.results if call is not None else ()
-    return next((transcript.entries[result.position].tool_name for result in results), "")
+    kind = kind_of_piece(entry.role, entry.tool_name, block.type if block is not None else "")
+    tool = entry.tool_name
+    if block is not None and block.call_id is not None:
+        call = transcript.pairs.call(block.call_id)
+        answers = call.results if call is not None else ()
+        tool = next((transcript.entries[result.position].tool_name for result in answers), "")
+    return Cell(target, kind, tool, tokens, counted, _names(transcript, entry, target))
 
 
 # ---- units -------------------------------------------------------------------------------------------------
@@ -276,9 +266,9 @@ def _leaders(
     leaders: dict[Target, Target] = dict(known)
     pending: list[Target] = []
     for cell in cells:
-        leader = _named(review, cell)
-        if leader is not None:
-            leaders[cell.target] = leader
+        item = next((review.items[one] for one in cell.names if one in review.items), None)
+        if item is not None:
+            leaders[cell.target] = item.leader or item.target
         else:
             pending.append(cell.target)
     accompanied = _accompanied(transcript) if pending else {}
@@ -297,15 +287,6 @@ def _names(transcript: Transcript, entry: TranscriptEntry, target: Target) -> tu
     results = call.results if call is not None else ()
     answers = (Target(transcript.entries[one.position].entry_id) for one in results)
     return tuple(dict.fromkeys((target, *answers, Target(target.entry_id))))
-
-
-def _named(review: Review, cell: Cell) -> Target | None:
-    """The unit of the first item for which a cell may count; None if none of them is a unit."""
-    for one in cell.names:
-        item = review.items.get(one)
-        if item is not None:
-            return item.leader or one
-    return None
 
 
 def _joined(
@@ -404,23 +385,6 @@ class _Change(NamedTuple):
     after: _Plan
 
 
-class _Memory:
-    """Cached judgements on parts: decisions on other parts do not change them."""
-
-    def __init__(self) -> None:
-        self.plans: dict[tuple[int, Decisions], _Plan] = {}
-        self.changes: dict[tuple[int, Decisions, Step], _Change] = {}
-
-    def limit(self) -> None:
-        if len(self.plans) + len(self.changes) > KEPT:
-            self.plans.clear()
-            self.changes.clear()
-
-
-_memories: Final[WeakKeyDictionary[Reviewer, _Memory]] = WeakKeyDictionary()
-"""Kept as long as their reviewers are used."""
-
-
 class Consequences:
     """The consequences of decisions on one review."""
 
@@ -428,7 +392,6 @@ class Consequences:
         self._reviewer = reviewer
         self._review = review
         self._transcript = reviewer.transcript
-        self._memory = _memories.setdefault(reviewer, _Memory())
         self._wholes: dict[Step, DecisionEffect] = {}
         self.judged = 0
         """The number of entries judged again: the cost of the answers."""
@@ -439,9 +402,15 @@ class Consequences:
         if self._review.is_separable:
             changes = self._parts(step)
             if all(change.after.is_separable for change in changes.values()) and self._may_remain(changes):
-                return _sum(change.consequence for change in changes.values())
+                parts = (change.consequence for change in changes.values())
+                tokens, counted, went, came_back = zip(DecisionEffect(), *parts, strict=True)
+                return DecisionEffect(
+                    sum(tokens), sum(counted), frozenset().union(*went), frozenset().union(*came_back)
+                )
         if step not in self._wholes:
-            self._wholes[step] = self._whole(step)
+            word = self._review.decided.with_only(self._review.decided.value)
+            word.take(step)
+            self._wholes[step] = _change(self._before, self._plan(word, None), step).consequence
         return self._wholes[step]
 
     # ---- parts ------------------------------------------------------------------------------------------
@@ -456,22 +425,23 @@ class Consequences:
         return {part: self._part(part, Step(step.kind, tuple(own))) for part, own in targets.items()}
 
     def _part(self, part: int, step: Step) -> _Change:
-        decisions = self._decisions.get(part, _UNDECIDED)
+        decisions, memory = self._decisions.get(part, _UNDECIDED), self._reviewer.memory
         key = part, decisions, step
-        found = self._memory.changes.get(key)
-        if found is None:
-            self._memory.limit()
+        if key not in memory:
+            if len(memory) > KEPT:
+                memory.clear()
             word = self._review.decided.with_only(decisions)
             before = self._part_plan(part, word)
             word.take(step)
-            found = self._memory.changes[key] = _change(before, self._part_plan(part, word), step)
+            memory[key] = _change(before, self._part_plan(part, word), step)
+        found: _Change = memory[key]
         return found
 
     def _part_plan(self, part: int, word: Decided) -> _Plan:
-        key = part, word.value
-        found = self._memory.plans.get(key)
-        if found is None:
-            found = self._memory.plans[key] = self._plan(word, part)
+        key, memory = (part, word.value), self._reviewer.memory
+        if key not in memory:
+            memory[key] = self._plan(word, part)
+        found: _Plan = memory[key]
         return found
 
     @cached_property
@@ -509,11 +479,6 @@ class Consequences:
 
     # ---- the whole --------------------------------------------------------------------------------------
 
-    def _whole(self, step: Step) -> DecisionEffect:
-        word = self._review.decided.with_only(self._review.decided.value)
-        word.take(step)
-        return _change(self._before, self._plan(word, None), step).consequence
-
     @cached_property
     def _before(self) -> _Plan:
         return self._plan(self._review.decided, None)
@@ -543,15 +508,3 @@ def _change(before: _Plan, after: _Plan, step: Step) -> _Change:
         before.accepted - after.accepted - own,
     )
     return _Change(consequence, after.entries - before.entries, after.tasks - before.tasks, after)
-
-
-def _sum(parts: Iterable[DecisionEffect]) -> DecisionEffect:
-    tokens = counted = 0
-    went: list[Collection[Target]] = []
-    came_back: list[Collection[Target]] = []
-    for part in parts:
-        tokens += part.tokens
-        counted += part.counted
-        went.append(part.went)
-        came_back.append(part.came_back)
-    return DecisionEffect(tokens, counted, frozenset().union(*went), frozenset().union(*came_back))

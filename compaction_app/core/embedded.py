@@ -57,7 +57,7 @@ from sessions_app.sessionlog.entries import BlockType, Protection, Role, Target,
 
 from .file_touches import FileHistory, StandingLater, Touch, file_calls, touch_of
 from .gates import Code, Refusal
-from .loop import PlannedCall, PlannerTurn, Report
+from .loop import PlannerTurn, Report
 from .mentions import named_text, references
 from .parameters import AUTO_DETECTED, QUERY_LENGTH
 from .parameters import query as normal_query
@@ -105,20 +105,12 @@ class Unit:
         return self.objects[-1].position
 
 
-class ReferenceCounts(NamedTuple):
-    """The number of a unit's references, of those without a remaining copy, and of those mentioned later."""
-
-    names: int
-    lost: int
-    mentioned_later: int
-
-
 class Worth:
     """The units of a transcript, and the worth of each, given the units taken out."""
 
     def __init__(self, transcript: Transcript, found: Mapping[str, float]) -> None:
         """`found` has a weight for each entry that the query's words found (1: a word found it and nothing else)."""
-        self._transcript = transcript
+        self.transcript = transcript
         self.history = FileHistory(file_calls(transcript))
         self._changed = {call.touch.path: call.position for call in self.history.in_order() if not call.touch.reads}
         """The last change of each file."""
@@ -126,26 +118,23 @@ class Worth:
         self._last_output: dict[int, int] = {}
         """The last unit with an output of this hash."""
         self._need = array("d")
-        self._copies = array("I")
+        self.copies = array("I")
+        """For each reference: the number of units with it that are not taken out."""
         self._last_mention = array("I")
         numbers: dict[str, int] = {}
         for unit in units_of(transcript):
             self._examine(unit, numbers)
-            self._add_bonus(unit, found)
+            entries = {transcript.entries[item.position].entry_id for item in unit.objects}
+            unit.bonus = IN_QUERY * max(found.get(entry_id, 0.0) for entry_id in entries)
             self.units.append(unit)
         self._compare()
-        self._discount()
 
     def price(self, index: int) -> float:
         """The loss per token if this unit is deleted now."""
-        unit, copies = self.units[index], self._copies
+        unit, copies = self.units[index], self.copies
         # An exact sum, so that it does not depend on how a process numbers references.
         lost = math.fsum([self._need[number] for number in unit.references if copies[number] == 1])
         return (lost + unit.bonus) * unit.factor / unit.tokens
-
-    def copies(self, number: int) -> int:
-        """The number of units with a reference that are not taken out."""
-        return self._copies[number]
 
     def need(self, number: int, units: Iterable[int]) -> float:
         """The loss with the last copy of a reference that these units have."""
@@ -155,14 +144,6 @@ class Worth:
         """The loss with a unit besides its references."""
         return self.units[index].bonus * self.units[index].factor
 
-    def rounding(self, position: int) -> int:
-        """The tokens by which the separately rounded blocks of an entry exceed the entry as a whole."""
-        entry = self._transcript.entries[position]
-        return sum(block.tokens for block in entry.blocks) - entry.tokens
-
-    def blocks(self, position: int) -> int:
-        return len(self._transcript.entries[position].blocks)
-
     def is_redundant(self, index: int) -> bool:
         """Whether it is empty or a later unit shows the same: of units with the same price these are deleted first."""
         unit = self.units[index]
@@ -171,21 +152,21 @@ class Worth:
 
     def take_out(self, index: int) -> None:
         for number in self.units[index].references:
-            self._copies[number] -= 1
+            self.copies[number] -= 1
 
     def put_back(self, index: int) -> None:
         for number in self.units[index].references:
-            self._copies[number] += 1
+            self.copies[number] += 1
 
     def split(self, out: Container[int]) -> None:
         """Add the blocks of results that could not be deleted as a whole, all but the smallest of each, as units."""
         for index, unit in enumerate(self.units[:]):
             for found in unit.objects if index not in out else ():
-                entry = self._transcript.entries[found.position]
+                entry = self.transcript.entries[found.position]
                 if found.slot == WHOLE and len(entry.blocks) > 1 and not _is_between_calls(entry):
                     by_size = sorted(range(len(entry.blocks)), key=lambda slot: entry.blocks[slot].tokens)
                     parts = (Object(found.position, slot) for slot in sorted(by_size[1:]))
-                    self.units += (_unit(self._transcript, (part,), "part") for part in parts)
+                    self.units += (_unit(self.transcript, (part,), "part") for part in parts)
 
     def repeated_by(self, index: int, out: Container[int]) -> int | None:
         """The last unit with the same output, if it is a later one and not taken out."""
@@ -195,12 +176,15 @@ class Worth:
         last = self._last_output[unit.output]
         return None if last == index or last in out else last
 
-    def standing(self, index: int) -> ReferenceCounts:
-        """The references of a unit that is taken out."""
+    def names_of(self, index: int) -> str:
+        """Where the names of a unit that is taken out occur, in words."""
         unit = self.units[index]
-        lost = sum(self._copies[number] == 0 for number in unit.references)
-        later = sum(self._last_mention[number] > unit.position for number in unit.references)
-        return ReferenceCounts(len(unit.references), lost, later)
+        lost = sum(self.copies[number] == 0 for number in unit.references)
+        if not unit.references:
+            return NO_NAMES
+        if not any(self._last_mention[number] > unit.position for number in unit.references):
+            return NOT_MENTIONED
+        return f"{lost} of the {len(unit.references)} {ONLY_THERE}" if lost else ELSEWHERE
 
     # ---- construction -----------------------------------------------------------------------------------
 
@@ -209,21 +193,24 @@ class Worth:
         here: set[int] = set()
         output = ""
         for found in unit.objects:
-            entry, text = self._transcript.entries[found.position], named_text(self._transcript, found)
-            if _is_call(entry, found):
+            entry, text = self.transcript.entries[found.position], named_text(self.transcript, found)
+            if found.slot != WHOLE and entry.blocks[found.slot].type == BlockType.TOOL_CALL:
                 tool, _, arguments = text.partition("\n")[0].partition(" ")
                 unit.tool = unit.tool or tool
                 unit.touch = unit.touch or touch_of(tool, arguments)
             elif unit.kind in ("call", "output"):
                 output = f"{output}\n{text}" if output else text
-            weight = WRITTEN if entry.role in _WRITERS else self._seen(unit)
-            mention = weight * self._fading(found.position)
+            touch = unit.touch
+            is_changed = touch is not None and touch.reads and self._changed.get(touch.path, -1) > unit.position
+            seen = SEEN * CHANGED if is_changed else SEEN  # the output of a file that was changed after it
+            weight = WRITTEN if entry.role in _WRITERS else seen
+            mention = weight * float((len(self.transcript) - found.position) ** -DECAY)
             # Sorted, so that references are numbered alike in every process.
             for reference in sorted(references(text[:EXAMINED])):
                 number = numbers.setdefault(reference, len(numbers))
                 if number == len(self._need):
                     self._need.append(0.0)
-                    self._copies.append(0)
+                    self.copies.append(0)
                     self._last_mention.append(0)
                 self._need[number] += mention
                 self._last_mention[number] = max(self._last_mention[number], found.position)
@@ -231,20 +218,13 @@ class Worth:
         unit.references = array("I", sorted(here))
         unit.output = hash(output) if output.strip() else None
         for number in here:
-            self._copies[number] += 1
-
-    def _seen(self, unit: Unit) -> float:
-        """The weight of a tool's output: higher for a file that was changed after it."""
-        touch = unit.touch
-        is_changed = touch is not None and touch.reads and self._changed.get(touch.path, -1) > unit.position
-        return SEEN * CHANGED if is_changed else SEEN
-
-    def _add_bonus(self, unit: Unit, found: Mapping[str, float]) -> None:
-        entries = {self._transcript.entries[item.position].entry_id for item in unit.objects}
-        unit.bonus = IN_QUERY * max(found.get(entry_id, 0.0) for entry_id in entries)
+            self.copies[number] += 1
 
     def _compare(self) -> None:
-        """Record which units are superseded, and which were the last to show an output."""
+        """Record which units are superseded, and which were the last to show an output.
+
+        A superseded unit whose lines also occur later is worth less.
+        """
         last: dict[str, int] = {}
         last_whole: dict[str, int] = {}
         for index in reversed(range(len(self.units))):
@@ -256,25 +236,18 @@ class Worth:
             kind, path = unit.touch
             # One change does not repeat the change before it; only the whole file does.
             unit.later = (last if kind in ("read", "part") else last_whole).get(path)
-            if kind != "part" and not self._failed(unit):
+            entries = (self.transcript.entries[found.position] for found in unit.objects)
+            has_failed = any(entry.protection is Protection.TOOL_ERROR for entry in entries)
+            if kind != "part" and not has_failed:
                 last.setdefault(path, index)
                 if kind != "edit":
                     last_whole.setdefault(path, index)
 
-    def _discount(self) -> None:
-        """Reduce the worth of units whose lines also occur later."""
         standing = self.history.standing(lambda _: True)
         for unit in self.units:
             found = standing.get(unit.call) if unit.call is not None and unit.later is not None else None
             if found is not None and found.standing.total:
                 unit.factor = 1 - SUPERSEDED * found.standing.lines / found.standing.total
-
-    def _failed(self, unit: Unit) -> bool:
-        entries = self._transcript.entries
-        return any(entries[found.position].protection is Protection.TOOL_ERROR for found in unit.objects)
-
-    def _fading(self, position: int) -> float:
-        return float((len(self._transcript) - position) ** -DECAY)
 
 
 def units_of(transcript: Transcript) -> Iterator[Unit]:
@@ -329,10 +302,6 @@ def _is_between_calls(entry: TranscriptEntry) -> bool:
     """Whether a result makes calls itself, as only in a damaged session: repair would continue from call to call, and
     past the blocks that share an id."""
     return entry.result_for is not None and bool(entry.call_ids)
-
-
-def _is_call(entry: TranscriptEntry, found: Object) -> bool:
-    return found.slot != WHOLE and entry.blocks[found.slot].type == BlockType.TOOL_CALL
 
 
 SWAPPED: Final = 30
@@ -405,9 +374,16 @@ class _Search:
         self._blocks: dict[int, int] = {}
         """The number of an entry's blocks that are in."""
         self._rounding: dict[int, int] = {}
-        """The reduction in deleted tokens if all blocks of an entry are deleted."""
+        """The tokens by which the separately rounded blocks of an entry exceed the entry: if all of them are deleted,
+        fewer tokens are."""
         self._read(worth)
-        self._read_parts(worth)
+        for index in free:
+            for position, slot in worth.units[index].objects:
+                entry = worth.transcript.entries[position]
+                rounding = sum(block.tokens for block in entry.blocks) - entry.tokens
+                if slot != WHOLE and rounding:
+                    self._parts[index].append(position)
+                    self._blocks[position], self._rounding[position] = len(entry.blocks), rounding
 
     def _read(self, worth: Worth) -> None:
         holders: dict[int, list[int]] = {}
@@ -415,7 +391,7 @@ class _Search:
             for number in worth.units[index].references:
                 holders.setdefault(number, []).append(index)
         for number, units in holders.items():
-            if worth.copies(number) > len(units):
+            if worth.copies[number] > len(units):
                 # A kept unit has it too.
                 continue
             need = round(worth.need(number, units) * SCALE)
@@ -426,14 +402,6 @@ class _Search:
             self._left[number], self._sum[number] = len(units), sum(units)
             for index in units:
                 self._shared[index].append(number)
-
-    def _read_parts(self, worth: Worth) -> None:
-        for index in self._free:
-            for position, slot in worth.units[index].objects:
-                if slot != WHOLE and worth.rounding(position):
-                    self._parts[index].append(position)
-                    self._blocks[position] = worth.blocks(position)
-                    self._rounding[position] = worth.rounding(position)
 
     # ---- steps ------------------------------------------------------------------------------------------
 
@@ -535,7 +503,10 @@ class _Search:
                     self._missing -= self._rounding[position]
                 self._blocks[position] += 1
             self._lost -= self._value[index]
-            self._gain(index)
+            for number in self._shared[index]:
+                self._shift(number, index, -self._need[number])
+                self._left[number] += 1
+                self._sum[number] += index
         else:
             self.out[index] = None
             self._missing -= self._tokens[index]
@@ -544,33 +515,19 @@ class _Search:
                 if not self._blocks[position]:
                     self._missing += self._rounding[position]
             self._lost += self._value[index]
-            self._lose(index)
+            for number in self._shared[index]:
+                self._left[number] -= 1
+                self._sum[number] -= index
+                self._shift(number, index, self._need[number])
 
-    def _lose(self, index: int) -> None:
-        """Change the worth of other units with the same references, now that this one is out."""
-        value, need = self._value, self._need
-        for number in self._shared[index]:
-            self._left[number] -= 1
-            self._sum[number] -= index
-            if self._left[number] == 1:
-                value[self._sum[number]] += need[number]
-            elif self._left[number] == 0:
-                for other in self._held[number]:
-                    if other != index:
-                        value[other] += need[number]
-
-    def _gain(self, index: int) -> None:
-        """The reverse, now that this one is back."""
-        value, need = self._value, self._need
-        for number in self._shared[index]:
-            if self._left[number] == 1:
-                value[self._sum[number]] -= need[number]
-            elif self._left[number] == 0:
-                for other in self._held[number]:
-                    if other != index:
-                        value[other] -= need[number]
-            self._left[number] += 1
-            self._sum[number] += index
+    def _shift(self, number: int, index: int, need: int) -> None:
+        """Change the worth of the other units with a reference while this one is out, if at most one of them is in."""
+        if self._left[number] == 1:
+            self._value[self._sum[number]] += need
+        elif self._left[number] == 0:
+            for other in self._held[number]:
+                if other != index:
+                    self._value[other] += need
 
 
 SEARCHES: Final = 8
@@ -582,7 +539,7 @@ LONG_TOKENS: Final = 1_000
 """An output of this many tokens is called long."""
 
 _WORD: Final = re.compile(r"\w+")
-_LOOK: Final = PlannedCall(ToolCall("context_compaction_budget", {}))
+_LOOK: Final = ToolCall("context_compaction_budget", {})
 
 
 class EmbeddedPlanner:
@@ -629,7 +586,7 @@ class EmbeddedPlanner:
             return PlannerTurn()
         self._batch, self._chosen = self._chosen[: self._limit], self._chosen[self._limit :]
         reasons = self._request(self._worth)
-        return PlannerTurn([PlannedCall(ToolCall("context_delete", request_of(reasons)), reasons), _LOOK])
+        return PlannerTurn([ToolCall("context_delete", request_of(reasons), reasons), _LOOK])
 
     # ---- results ----------------------------------------------------------------------------------------
 
@@ -737,12 +694,10 @@ class EmbeddedPlanner:
         if whole is not None:
             yield Target(self._transcript.entries[whole.position].entry_id)
         for found in unit.objects:
-            if found.slot != WHOLE and (whole is None or not self._goes_with_result(found)):
+            entry = self._transcript.entries[found.position]
+            # Repair deletes a call's block with its result, but not an earlier block with the same id.
+            if found.slot != WHOLE and (whole is None or self._transcript.pairs.made_in(entry, found.slot) is None):
                 yield self._block_target(found, gone)
-
-    def _goes_with_result(self, found: Object) -> bool:
-        """Whether repair deletes a call's block with its result: an earlier block with the same id has to be named."""
-        return self._transcript.pairs.made_in(self._transcript.entries[found.position], found.slot) is not None
 
     def _block_target(self, found: Object, gone: set[Object]) -> Target:
         """A block, or its entry: the last block of an entry can be deleted only with it."""
@@ -766,7 +721,7 @@ class EmbeddedPlanner:
         other = self._instead_of.get(index)
         if other is not None and other not in self._out:
             stays = entries[worth.units[other].position].entry_id
-            return f"{swap_words(_description(unit), stays)}; {_standing(index, worth)}"
+            return f"{swap_words(_description(unit), stays)}; {worth.names_of(index)}"
         found = standing.get(unit.call) if unit.call is not None and unit.later is not None else None
         if found is not None and found.call is not None:
             touch, entry_id = found.call.touch, entries[found.call.position].entry_id
@@ -776,7 +731,7 @@ class EmbeddedPlanner:
             return repeat_words(entries[worth.units[repeated_by].position].entry_id)
         if unit.kind == "output" and unit.output is None:
             return "an output that is empty"
-        return _description(unit) if unit.kind == "part" else f"{_description(unit)}; {_standing(index, worth)}"
+        return _description(unit) if unit.kind == "part" else f"{_description(unit)}; {worth.names_of(index)}"
 
 
 def given_query(transcript: Transcript) -> str:
@@ -798,9 +753,9 @@ def search_words(query: str) -> list[str]:
     return list(reversed(distinct.values()))[:SEARCHES]
 
 
-def _search(word: str) -> PlannedCall:
+def _search(word: str) -> ToolCall:
     arguments = {"pattern": word, "maxMatches": SEARCH_MATCHES_LIMIT, "contextChars": 0}
-    return PlannedCall(ToolCall("context_search_transcript", arguments))
+    return ToolCall("context_search_transcript", arguments)
 
 
 def _found(results: Sequence[ToolResult]) -> Mapping[str, float]:
@@ -826,14 +781,3 @@ def _description(unit: Unit) -> str:
     if unit.kind == "call":
         return f"an old call{of}"
     return f"a long old output{of}" if unit.tokens >= LONG_TOKENS else f"an old output{of}"
-
-
-def _standing(index: int, worth: Worth) -> str:
-    standing = worth.standing(index)
-    if not standing.names:
-        return NO_NAMES
-    if not standing.mentioned_later:
-        return NOT_MENTIONED
-    if not standing.lost:
-        return ELSEWHERE
-    return f"{standing.lost} of the {standing.names} {ONLY_THERE}"

@@ -154,8 +154,12 @@ class Judgement:
     """The facts by which a rule judges: the transcript, and the run's restraints."""
 
     transcript: Transcript
-    restraints: Restraints
-    pins: frozenset[Object]
+    restraints: Restraints = NO_RESTRAINTS
+
+    @cached_property
+    def pins(self) -> frozenset[Object]:
+        found = map(self.transcript.find, self.restraints.pins)
+        return frozenset(pin for pin in found if pin is not None)
 
     def entry(self, found: Object) -> TranscriptEntry:
         return self.transcript.entries[found.position]
@@ -179,7 +183,7 @@ class Judgement:
         return frozenset(pin.position for pin in self.pins)
 
     def may_go(self, found: Object) -> bool:
-        """Whether repair may delete the object."""
+        """Whether repair may delete the object: it is neither recent nor protected nor pinned."""
         return not self.entry(found).is_protected and not self.is_pinned(found)
 
 

@@ -14,9 +14,9 @@ the target. Validated targets are kept, whatever the outcome.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from sessions_app.sessionlog.entries import Target
 
@@ -35,18 +35,10 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedCall:
-    """A tool call, with the planner's reasons for the deletions it requests, if any."""
-
-    call: ToolCall
-    reasons: Mapping[Target, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class PlannerTurn:
     """The next step of a planner. Without calls it stops."""
 
-    calls: Sequence[PlannedCall] = ()
+    calls: Sequence[ToolCall] = ()
     number: int = 0
     """The number, from 1, of the answer that contained the calls; 0 if the planner makes no requests."""
 
@@ -74,12 +66,21 @@ class Planner(Protocol):
         ...
 
 
+class RequestListener(Protocol):
+    """Receives the events of a planner's requests to a model, and can stop them."""
+
+    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+        """One event, with the totals of the characters and tokens sent and received."""
+
+    def is_stopped(self) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Called:
     """A call that ran: its number in the run from 1, its result, and the targets that it added."""
 
     number: int
-    planned: PlannedCall
+    call: ToolCall
     result: ToolResult
     added: tuple[Target, ...]
 
@@ -140,8 +141,8 @@ class Loop:
             yield from self._stopped()
             return
         results = []
-        for planned in turn.calls:
-            called = self._run(planned)
+        for call in turn.calls:
+            called = self._run(call)
             results.append(called.result)
             yield called
             if self._store.target_met:
@@ -155,22 +156,19 @@ class Loop:
             return self._end(Outcome.TARGET_MET)
         return self._end(Outcome.BELOW_TARGET if self._store.targets else Outcome.FAILED)
 
-    def _run(self, planned: PlannedCall) -> Called:
-        result = self._workbench.call(planned.call)
-        called = planned.call.name
+    def _run(self, call: ToolCall) -> Called:
+        result = self._workbench.call(call)
         # A call of an unknown tool may have been meant to delete: it is counted until a deletion is refused.
-        if called in DELETING_TOOLS or (called not in TOOLS and self._last_refusal is None):
+        if call.name in DELETING_TOOLS or (call.name not in TOOLS and self._last_refusal is None):
             self._last_refusal = result.refusal or self._last_refusal
         number = self._workbench.call_count
         chosen = self._store.targets
         added = tuple(target for target in chosen if target not in self._origins)
-        named = _named_by(planned.call, result) if added else frozenset()
+        named = _named_by(call, result) if added else frozenset()
         for target in added:
-            reason = planned.reasons.get(target, "")
-            self._origins[target] = Origin(
-                number, planned.call.name, reason, by_repair=not reason and target not in named
-            )
-        return Called(number, planned, result, added)
+            reason = call.reasons.get(target, "")
+            self._origins[target] = Origin(number, call.name, reason, by_repair=not reason and target not in named)
+        return Called(number, call, result, added)
 
     def _stopped(self) -> Iterator[Event]:
         chosen = self._store.targets

@@ -128,7 +128,7 @@ def statements_of(messages: Iterable[Message], texts: Mapping[str, Texts], proje
 def subjects_of(statements: Iterable[Statement]) -> Subjects:
     """The subjects of the statements."""
     paths, names, errors, messages = _Register(), _Register(), _Register(), _Register()
-    is_name = cache(_is_name)
+    is_name = cache(lambda word: len(word) <= NAME_LENGTH and _NAME.search(word) is not None)
     for statement in statements:
         paths.add(statement.paths, statement.entry_id)
         names.add(filter(is_name, set(_WORD.findall(statement.text))), statement.entry_id)
@@ -199,10 +199,6 @@ class _Register:
         """The subjects with at least this many uses."""
         used = (subject for subject in self.in_order() if subject.uses >= least)
         return tuple(sorted(used, key=lambda subject: (-subject.uses, subject.words)))
-
-
-def _is_name(word: str) -> bool:
-    return len(word) <= NAME_LENGTH and _NAME.search(word) is not None
 
 
 def _has_failed(statement: Statement) -> bool:

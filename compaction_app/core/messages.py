@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.jsjson import well_formed
 
@@ -137,8 +137,7 @@ def _is_flat(value: object, levels: int) -> bool:
 # ---- the conversation, kept within the model's window ------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Trimmed:
+class Trimmed(NamedTuple):
     """The removed part of the conversation with the model: the number of results, and their characters."""
 
     results: int

@@ -6,7 +6,7 @@ Users write them in settings files under `compaction`; a value out of range is r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeGuard
 
 import msgspec
@@ -72,6 +72,15 @@ def query(value: object, user_texts: Iterable[str]) -> str:
     if length <= QUERY_LENGTH:
         return given
     return f"{utf16_slice(given, 0, QUERY_LENGTH)} [{length - QUERY_LENGTH} more characters were cut]"
+
+
+def effective(settings: Mapping[str, object], user_texts: Iterable[str]) -> Parameters:
+    """The effective parameters of settings as the user wrote them; for `user_texts` see `query`."""
+    return Parameters(
+        compression_ratio(settings.get("compression_ratio")),
+        preserve_recent(settings.get("preserve_recent")),
+        query(settings.get("query"), user_texts),
+    )
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

@@ -13,11 +13,9 @@ from __future__ import annotations
 import heapq
 import json
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
-from sessions_app.sessionlog.entries import Protection
 from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice, well_formed
 
 from .parameters import Parameters
@@ -76,50 +74,34 @@ Delete from the conversation until the reduction below is reached, so that what 
 """
 
 
-class ManifestEntry(msgspec.Struct, frozen=True, rename="camel"):
-    """One deletable entry: ids, weight and the beginning of its text."""
-
-    entry_id: str
-    role: str
-    tokens: int
-    blocks: int
-    preview: str
-
-
-class Manifest(msgspec.Struct, frozen=True, rename="camel"):
-    """The largest deletable entries, and the number of protected entries by reason."""
-
-    entries: tuple[ManifestEntry, ...]
-    deletable: int
-    deletable_tokens: int
-    protected: dict[Protection, int]
-
-    def to_json(self) -> dict[str, Any]:
-        built: dict[str, Any] = msgspec.to_builtins(self)
-        return built
-
-
-def manifest_of(transcript: Transcript, entries: int = MANIFEST_ENTRIES) -> Manifest:
-    """The manifest of a transcript, with its `entries` largest entries; only their texts are read."""
+def manifest_of(transcript: Transcript, entries: int = MANIFEST_ENTRIES) -> dict[str, Any]:
+    """The largest deletable entries of a transcript, each with its ids, its weight and the beginning of its text, and
+    the number of protected entries by reason. Only the texts of these `entries` are read."""
     deletable = [entry for entry in transcript.entries if not entry.is_protected]
     largest = heapq.nlargest(entries, deletable, key=lambda entry: entry.tokens)
     largest.sort(key=lambda entry: entry.position)
-    return Manifest(
-        entries=tuple(
-            ManifestEntry(entry.entry_id, entry.role, entry.tokens, len(entry.blocks), _preview(transcript.text(entry)))
+    return {
+        "entries": [
+            {
+                "entryId": entry.entry_id,
+                "role": entry.role,
+                "tokens": entry.tokens,
+                "blocks": len(entry.blocks),
+                "preview": _preview(transcript.text(entry)),
+            }
             for entry in largest
-        ),
-        deletable=len(deletable),
-        deletable_tokens=sum(entry.tokens for entry in deletable),
-        protected=dict(Counter(entry.reason for entry in transcript.entries if entry.reason is not None)),
-    )
+        ],
+        "deletable": len(deletable),
+        "deletableTokens": sum(entry.tokens for entry in deletable),
+        "protected": Counter(entry.reason.value for entry in transcript.entries if entry.reason is not None),
+    }
 
 
 def _preview(text: str) -> str:
     return text if utf16_length(text) <= PREVIEW_LENGTH else utf16_slice(text, 0, PREVIEW_LENGTH) + "…"
 
 
-def user_prompt(manifest: Manifest, parameters: Parameters, budget: Budget, chosen: int = 0) -> str:
+def user_prompt(manifest: Mapping[str, Any], parameters: Parameters, budget: Budget, chosen: int = 0) -> str:
     """The task for one run. `chosen` targets are already deleted, if the run continues an earlier attempt."""
     figures = budget.to_json()
     lines = [
@@ -134,12 +116,12 @@ def user_prompt(manifest: Manifest, parameters: Parameters, budget: Budget, chos
     ]
     if chosen:
         lines.append(f"- deleted already: {chosen:,} targets; still to go: {budget.tokens_to_go:,} tokens.")
-    protected = sum(manifest.protected.values())
+    protected = sum(manifest["protected"].values())
     lines += [
         "",
-        f"The manifest: the {len(manifest.entries):,} largest of {manifest.deletable:,} deletable entries, in the "
-        f"order of the conversation, each with its weight in tokens, its number of content blocks and how it begins. "
-        f"{protected:,} entries are protected and not listed; `protected` counts them by reason.",
+        f"The manifest: the {len(manifest['entries']):,} largest of {manifest['deletable']:,} deletable entries, in "
+        "the order of the conversation, each with its weight in tokens, its number of content blocks and how it "
+        f"begins. {protected:,} entries are protected and not listed; `protected` counts them by reason.",
         "```json",
         _printed(manifest),
         "```",
@@ -147,14 +129,14 @@ def user_prompt(manifest: Manifest, parameters: Parameters, budget: Budget, chos
     return well_formed("\n".join(lines))
 
 
-def _printed(manifest: Manifest) -> str:
+def _printed(manifest: Mapping[str, Any]) -> str:
     """The manifest as JSON, one line for each entry. Previews are one line, without control characters."""
-    found = manifest.to_json()
     entries = ",\n".join(
         json.dumps({**entry, "preview": _one_line(entry["preview"])}, ensure_ascii=False)
-        for entry in found.pop("entries")
+        for entry in manifest["entries"]
     )
-    rest = json.dumps(found, ensure_ascii=False)[1:]
+    sums = {name: value for name, value in manifest.items() if name != "entries"}
+    rest = json.dumps(sums, ensure_ascii=False)[1:]
     return f'{{"entries": [\n{entries}\n],\n{rest}' if entries else f'{{"entries": [],\n{rest}'
 
 

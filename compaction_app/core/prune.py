@@ -17,7 +17,7 @@ from sessions_app.sessionlog.entries import Role, Target, request_of
 from sessions_app.sessionlog.text import plural
 
 from .gates import Code, Refusal
-from .loop import Exhausted, PlannedCall, PlannerTurn, Report
+from .loop import Exhausted, PlannerTurn, Report
 from .reasons import pruned_words
 from .tools import ToolCall
 from .transcript import ToolPair, Transcript, TranscriptEntry
@@ -39,6 +39,10 @@ class OldResults(NamedTuple):
     @property
     def tokens(self) -> int:
         return sum(result.tokens for result in self.results)
+
+    @property
+    def entries(self) -> tuple[TranscriptEntry, ...]:
+        return self.results if self.owner is None else (*self.results, self.owner)
 
 
 class PrunePlanner:
@@ -66,21 +70,22 @@ class PrunePlanner:
                 f"{LEAST_TOKENS:,}, and the newest {SAFE_TOKENS:,} are safe."
             )
         self._is_requested = True
-        reasons = self._reasons()
-        return PlannerTurn([PlannedCall(ToolCall("context_delete", request_of(reasons)), reasons)])
-
-    def _reasons(self) -> dict[Target, str]:
         found = sorted((one for old in self._old for one in old.results), key=lambda one: one.position)
-        return {
+        reasons = {
             Target(result.entry_id): pruned_words(result.tool_name, SAFE_TOKENS, self._reached[result.position])
             for result in found
         }
+        return PlannerTurn([ToolCall("context_delete", request_of(reasons), reasons)])
 
     def _give_up(self, refusal: Refusal) -> None:
         """Drop the results that a refusal concerns; all of them if it names none of those requested."""
         guarded = refusal.code is Code.THINKING
         named = refusal.target.entry_id if refusal.target is not None else ""
-        kept = [old for old in self._old if not (_names(old, named) or (guarded and _bears_thinking(old)))]
+
+        def is_refused(entry: TranscriptEntry, owner: TranscriptEntry | None) -> bool:
+            return entry.entry_id == named or (guarded and entry is owner and entry.bears_thinking)
+
+        kept = [old for old in self._old if not any(is_refused(entry, old.owner) for entry in old.entries)]
         self._old = kept if len(kept) < len(self._old) else []
 
 
@@ -159,12 +164,3 @@ def _answers(transcript: Transcript, entry: TranscriptEntry) -> Iterator[int]:
 
 def _is_result(entry: TranscriptEntry) -> bool:
     return entry.role == Role.TOOL_RESULT
-
-
-def _names(old: OldResults, entry_id: str) -> bool:
-    is_owner = old.owner is not None and old.owner.entry_id == entry_id
-    return is_owner or any(result.entry_id == entry_id for result in old.results)
-
-
-def _bears_thinking(old: OldResults) -> bool:
-    return old.owner is not None and old.owner.bears_thinking

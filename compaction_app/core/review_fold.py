@@ -28,11 +28,11 @@ decide it differently from its leader: then it leads itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -74,12 +74,15 @@ class Fitting:
         if not wanted:
             return plan
         wanted = self._without_blocked(wanted)
-        for suspects in (self._is_suspect, self._is_open):
+        for is_suspect in (True, False):
             whole = self._whole(base, wanted)
             if whole is not None:
                 return whole
-            for target in filter(suspects, wanted):
-                self._judge_alone(target)
+            for target in wanted:
+                if (target not in self._vetted or target.entry_id in self._near) is is_suspect:
+                    judged = self.airlock.judge_targets([target])
+                    if isinstance(judged, Refusal):
+                        self.refusals[target] = judged
             wanted = [target for target in wanted if target not in self.refusals]
         whole = self._whole(base, wanted)
         if whole is not None:
@@ -104,7 +107,7 @@ class Fitting:
         """Add one half after the other: each of `wanted` is accepted alone, but not all of them together."""
         if not wanted:
             return plan
-        objects = [found for found in map(self.airlock.find, wanted) if found is not None]
+        objects = [found for found in map(self.airlock.transcript.find, wanted) if found is not None]
         merged = self.airlock.merge(plan, objects)
         if not isinstance(merged, Refusal):
             self.kept = [*self.kept, *wanted]
@@ -123,22 +126,11 @@ class Fitting:
                 self.refusals[target] = judged
         return [target for target in wanted if target not in self.refusals]
 
-    def _judge_alone(self, target: Target) -> None:
-        judged = self.airlock.judge_targets([target])
-        if isinstance(judged, Refusal):
-            self.refusals[target] = judged
-
-    def _is_suspect(self, target: Target) -> bool:
-        return target not in self._vetted or target.entry_id in self._near
-
-    def _is_open(self, target: Target) -> bool:
-        return not self._is_suspect(target)
-
     def _near_pins(self, pins: Iterable[Target]) -> Iterable[str]:
         """Entries that share a tool call with a pinned object: refusals are most likely there."""
         transcript = self.airlock.transcript
         for pin in pins:
-            found = self.airlock.find(pin)
+            found = transcript.find(pin)
             if found is None:
                 continue
             yield pin.entry_id
@@ -245,8 +237,8 @@ class Decided:
             self.pinned.pop(follower, None)
         self.approved.pop(target, None)
         self.pinned.pop(target, None)
-        if target.block_index is None:
-            self._widen(target.entry_id)
+        if target.block_index is None and self.narrowed.pop(target.entry_id, None) is not None:
+            self._forget(target)
         if kind is Kind.WITHDRAW:
             self.added.pop(target, None)
         elif kind is Kind.REJECT:
@@ -292,11 +284,6 @@ class Decided:
 
     def _pin(self, targets: Iterable[Target]) -> None:
         self.pinned.update(dict.fromkeys(targets))
-
-    def _widen(self, entry_id: str) -> None:
-        """Undo a narrowing: the blocks of the entry are undecided again."""
-        if self.narrowed.pop(entry_id, None) is not None:
-            self._forget(Target(entry_id))
 
     def _forget(self, whole: Target) -> None:
         """Make an entry and its blocks undecided."""
@@ -425,7 +412,6 @@ class Review:
     planned_stats: Stats
     tokens_to_go: int
     """The tokens that the approved plan lacks to the target."""
-    planned_to_go: int
     pins: tuple[Target, ...]
     goes: frozenset[Target]
     """Everything in the approved plan."""
@@ -470,6 +456,8 @@ class Reviewer:
             part = self.part_of(target)
             if part is not None:
                 self._proposed_in.setdefault(part, []).append(target)
+        self.memory: dict[Hashable, Any] = {}
+        """Cached judgements on parts of the transcript (`effects`): decisions on other parts do not change them."""
         self._made = cache(self._make)
         """The items, cached by the decisions about them: each decision changes few."""
 
@@ -518,8 +506,7 @@ class Reviewer:
             approved=validated,
             approved_stats=approved_stats,
             planned_stats=planned_stats,
-            tokens_to_go=self._to_go(approved_stats),
-            planned_to_go=self._to_go(planned_stats),
+            tokens_to_go=tokens_to_go(approved_stats, self.transcript.parameters.compression_ratio),
             pins=pins,
             goes=goes,
             would_go=would_go,
@@ -536,11 +523,15 @@ class Reviewer:
         """The plan approved by decisions about everything, or about one part of the transcript (see
         `Transcript.parts`)."""
         order = self._order(word, self.proposed if part is None else self._proposed_in.get(part, ()))
-        pins = tuple(target for target in word.pinned if self._free.find(target) is not None)
+        pins = tuple(target for target in word.pinned if self.transcript.find(target) is not None)
         airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
         place = {target: number for number, target in enumerate(order)}
-        judge = airlock.judge_targets if part is not None else partial(self._judge_in_order, frozenset(pins), place)
-        fit = Fitting(airlock, judge, pins, self.proposed)
+
+        def in_order(targets: Iterable[Target]) -> TargetPlan | Refusal:
+            # In the order of the review, the judgement is found in the cache after most decisions.
+            return self._judged(airlock.restraints.pins, tuple(sorted(targets, key=place.__getitem__)))
+
+        fit = Fitting(airlock, in_order if part is None else airlock.judge_targets, pins, self.proposed)
         # Targets proposed with an approved result are approved with it. Repair would find them, but it might find more:
         # all blocks with the call's id, if one of them was proposed. An entry with other calls is left to repair: it is
         # deleted with the last of them.
@@ -574,13 +565,6 @@ class Reviewer:
             and not (target in self.leaders and self._has_other_calls(target))
         )
 
-    def _judge_in_order(
-        self, pins: frozenset[Target], place: Mapping[Target, int], targets: Iterable[Target]
-    ) -> TargetPlan | Refusal:
-        """The judgement on targets in the order of the review, so that it is found in the cache after most
-        decisions."""
-        return self._judged(pins, tuple(sorted(targets, key=place.__getitem__)))
-
     def _judge(self, pins: frozenset[Target], targets: tuple[Target, ...]) -> TargetPlan | Refusal:
         return Airlock(self.transcript, Restraints(pins, self._guard)).judge_targets(targets)
 
@@ -610,7 +594,7 @@ class Reviewer:
         """For each object that is decided with another side of its tool call: the first result of that call."""
         leaders: dict[Target, Target] = {}
         answers = {
-            call.id: [target for target in map(self._free.target, call.results) if target in self.proposed]
+            call.id: [target for target in map(self.transcript.target, call.results) if target in self.proposed]
             for call in self.transcript.pairs.calls
         }
         answered = {call_id for call_id, proposed in answers.items() if proposed}
@@ -619,7 +603,7 @@ class Reviewer:
             if not proposed:
                 continue
             owner = self.transcript.entries[call.owner.position]
-            sides = [self._free.target(found) for found in call.blocks]
+            sides = [self.transcript.target(found) for found in call.blocks]
             if all(block.call_id in answered for block in owner.blocks):
                 sides.append(Target(owner.entry_id))
             for target in [*sides, *proposed[1:]]:
@@ -686,7 +670,7 @@ class Reviewer:
 
     def _describe(self, target: Target) -> tuple[int, int | None]:
         """The position of a target's entry, or -1, and its tokens, or None: the transcript may not have it."""
-        entry, found = self.transcript.entry(target.entry_id), self._free.find(target)
+        entry, found = self.transcript.entry(target.entry_id), self.transcript.find(target)
         if entry is None or found is None:
             return (entry.position if entry is not None else -1), None
         return entry.position, entry.tokens if found.slot == WHOLE else entry.blocks[found.slot].tokens
@@ -706,9 +690,6 @@ class Reviewer:
         if isinstance(validated, Refusal):
             raise RuntimeError(f"The review made a plan that the airlock refuses: {validated.message}")
         return validated
-
-    def _to_go(self, stats: Stats) -> int:
-        return tokens_to_go(stats, self.transcript.parameters.compression_ratio)
 
 
 ACCEPTED: Final = frozenset({ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED})

@@ -92,28 +92,19 @@ def select(criterion: Criterion, transcript: Transcript) -> list[Unit] | Refusal
         case SelectionKind.TOOL:
             return [unit for unit in units if unit.call is not None and unit.tool == criterion.value]
         case SelectionKind.FILE:
-            earlier = _reads_but_last(transcript, criterion.value)
+            reads = [call for call in file_calls(transcript) if call.touch.reads and call.touch.path == criterion.value]
+            earlier = {call.order for call in sorted(reads, key=lambda call: call.position)[:-1]}
             return [unit for unit in units if unit.call in earlier]
         case SelectionKind.OLDER:
-            return _older(units, transcript, criterion.value)
+            entry = transcript.entry(criterion.value)
+            if entry is None:
+                words = f"Nothing was selected: the transcript has no entry {criterion.value}."
+                return Refusal(Code.UNKNOWN_ENTRY, words)
+            return [unit for unit in units if unit.position < entry.position]
         case SelectionKind.THINKING:
             return [unit for unit in units if unit.kind == "reasoning"]
         case SelectionKind.REPEATED:
             return _repeated(list(units), transcript)
-
-
-def _older(units: Iterable[Unit], transcript: Transcript, entry_id: str) -> list[Unit] | Refusal:
-    entry = transcript.entry(entry_id)
-    if entry is None:
-        return Refusal(Code.UNKNOWN_ENTRY, f"Nothing was selected: the transcript has no entry {entry_id}.")
-    return [unit for unit in units if unit.position < entry.position]
-
-
-def _reads_but_last(transcript: Transcript, path: str) -> set[int]:
-    """The orders of the calls that read a file, without the last."""
-    reads = [call for call in file_calls(transcript) if call.touch.reads and call.touch.path == path]
-    reads.sort(key=lambda call: call.position)
-    return {call.order for call in reads[:-1]}
 
 
 def _repeated(units: list[Unit], transcript: Transcript) -> list[Unit]:

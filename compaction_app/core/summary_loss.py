@@ -11,7 +11,7 @@ draft is judged again whenever it is edited. `loss_of` also takes a draft, as a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -188,18 +188,21 @@ def loss_of(
     users = [message for message in replacement.before.messages if message.role == Role.USER]
     summary = replacement.summary
     text = summary.text(texts[summary.source.id])
-    still = Mentions(statements_of((summary,), texts, project)).of(subjects)
-    beside = Mentions(statements_of(replacement.kept, texts, project)).of(subjects)
+
+    def mentioned(messages: Iterable[Message]) -> Subjects:
+        return Mentions(statements_of(messages, texts, project)).of(subjects)
+
+    still = mentioned((summary,))
     plan = _plan(replacement, before, texts, rules, restraints)
     return SummaryLoss(
         subjects,
         still,
-        either(subjects, still, beside),
+        either(subjects, still, mentioned(replacement.kept)),
         replacement,
         numbers,
         turns_of(numbers, replacement.replaced, users, statements, texts),
         text,
-        None if plan is None else _judged(plan, replacement, subjects, texts, project),
+        None if plan is None else _judged(plan, replacement, subjects, mentioned),
     )
 
 
@@ -282,15 +285,12 @@ def _judged(
     plan: DeletionStore,
     replacement: Replacement,
     subjects: Subjects,
-    texts: Mapping[str, Texts],
-    project: str,
+    mentioned: Callable[[Iterable[Message]], Subjects],
 ) -> VerbatimPlan:
     survivors = _survivors(replacement.before.messages, plan.targets)
     gone = {message.entry.id for message in replacement.replaced}
-    rest = [message for message in survivors if message.entry.id in gone]
-    others = [message for message in survivors if message.entry.id not in gone]
-    still = Mentions(statements_of(rest, texts, project)).of(subjects)
-    elsewhere = Mentions(statements_of(others, texts, project)).of(subjects)
+    still = mentioned(message for message in survivors if message.entry.id in gone)
+    elsewhere = mentioned(message for message in survivors if message.entry.id not in gone)
     tokens = replacement.tokens_before - plan.stats.tokens_before + plan.stats.tokens_after
     return VerbatimPlan(subjects, still, either(subjects, still, elsewhere), tokens)
 
@@ -344,9 +344,8 @@ def drafted_compaction(branch: Sequence[Entry], context: ActiveContext, found: S
     conversation = said(context.messages)
     replaced = tuple(message for message in conversation if message.entry.id in gone)
     kept = tuple(message for message in conversation if message.entry.id not in gone)
-    entries = entries_among(branch, replaced, kept)
     summary = _summary(draft, EntryKind.SUMMARY, Role.COMPACTION_SUMMARY, branch[-1].id)
-    return _replacement(summary, context, branch[-1].id, replaced, kept, entries)
+    return _replacement(summary, context, branch, replaced, kept)
 
 
 def drafted_branch_summary(
@@ -357,9 +356,8 @@ def drafted_branch_summary(
     left_ids = {entry.id for entry in left.entries}
     replaced = said(message for message in before.messages if message.entry.id in left_ids)
     kept = said(after.messages)
-    entries = entries_among(left.entries, replaced, kept)
     summary = _summary(draft, EntryKind.MESSAGE, Role.BRANCH_SUMMARY, new_leaf_id)
-    return _replacement(summary, before, left.entries[-1].id, replaced, kept, entries)
+    return _replacement(summary, before, left.entries, replaced, kept)
 
 
 def with_draft(replacement: Replacement, draft: str) -> Replacement:
@@ -385,10 +383,10 @@ def _summary(draft: str, kind: EntryKind, role: str, parent_id: str | None) -> M
 def _replacement(
     summary: Message,
     before: ActiveContext,
-    before_id: str,
+    branch: Sequence[Entry],
     replaced: tuple[Message, ...],
     kept: tuple[Message, ...],
-    entries: int,
 ) -> Replacement:
     after = summary.tokens + sum(message.tokens for message in kept)
-    return Replacement(summary, before_id, before, replaced, kept, entries, after)
+    entries = entries_among(branch, replaced, kept)
+    return Replacement(summary, branch[-1].id, before, replaced, kept, entries, after)

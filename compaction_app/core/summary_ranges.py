@@ -150,9 +150,12 @@ def compaction_range(
     if cut is None:
         return None
     first_kept = cut
-    while first_kept and not _stops(entries[first_kept - 1], tokens):
+    # The kept part also has what precedes its first message, up to another message or summary.
+    while first_kept and not (
+        entries[first_kept - 1].id in tokens or entries[first_kept - 1].kind is EntryKind.SUMMARY
+    ):
         first_kept -= 1
-    turn = _turn_start(entries, tokens, cut)
+    turn = next((at for at in range(cut, -1, -1) if _is_at(entries[at], tokens, TURN_STARTS)), None)
     end = min(first_kept, turn) if turn is not None else first_kept
     found = SummaryRange(tuple(entries[:end]), tuple(entries[end:first_kept]), tuple(entries[first_kept:]), previous)
     said = (entry for entry in found.summarised if entry.id in tokens and entry.role not in _SET_UP)
@@ -260,18 +263,8 @@ def _cut(entries: Sequence[Entry], tokens: Mapping[str, int], keep_recent_tokens
     return points[0]
 
 
-def _turn_start(entries: Sequence[Entry], tokens: Mapping[str, int], cut: int) -> int | None:
-    """The position at which the turn of a cut starts; None if it starts before the range."""
-    return next((at for at in range(cut, -1, -1) if _is_at(entries[at], tokens, TURN_STARTS)), None)
-
-
 def _is_at(entry: Entry, tokens: Mapping[str, int], roles: Collection[str]) -> bool:
     return entry.id in tokens and entry.role in roles
-
-
-def _stops(entry: Entry, tokens: Mapping[str, int]) -> bool:
-    """Whether a kept part cannot begin before an entry that precedes its first message."""
-    return entry.id in tokens or entry.kind is EntryKind.SUMMARY
 
 
 PROMPT_CHARS: Final = 160

@@ -148,12 +148,12 @@ def draw(pieces: Iterable[tuple[str, int, bool]], scale: int = 0) -> TokenMap:
     whole = max(total, scale)
     lines = -(-total * LINES // whole) if scale and whole else LINES
     kinds, protected = _cells(laid, whole)
-    paths = {kind: "".join(_bars(kinds, kind)) for kind in KINDS if kind in sums}
+    paths = {kind: "".join(_bars([one == kind for one in kinds])) for kind in KINDS if kind in sums}
     return TokenMap(
         width=CELLS * CELL,
         height=max(1, lines) * (LINE + GAP) - GAP,
         paths=[(kind, path) for kind, path in paths.items() if path],
-        underlines="".join(_underlines(protected)),
+        underlines="".join(_bars(protected, top=LINE, height=1)),
         shares=[
             Share(kind, name, sums[kind], round(100 * sums[kind] / total, 1) if total else 0.0)
             for kind, name in KINDS.items()
@@ -179,16 +179,11 @@ def _cells(laid: list[tuple[str, int, bool]], total: int) -> tuple[list[str], li
     return kinds, protected
 
 
-def _bars(kinds: list[str], wanted: str) -> Iterable[str]:
-    for start, length in _stretches([kind == wanted for kind in kinds]):
-        x, y = start % CELLS * CELL, start // CELLS * (LINE + GAP)
-        yield f"M{x} {y}h{length * CELL}v{LINE}h-{length * CELL}z"
-
-
-def _underlines(protected: list[bool]) -> Iterable[str]:
-    for start, length in _stretches(protected):
-        x, y = start % CELLS * CELL, start // CELLS * (LINE + GAP) + LINE
-        yield f"M{x} {y}h{length * CELL}v1h-{length * CELL}z"
+def _bars(flags: list[bool], top: int = 0, height: int = LINE) -> Iterable[str]:
+    """A bar of this height for each stretch of true cells, so far below the top of its line."""
+    for start, length in _stretches(flags):
+        x, y = start % CELLS * CELL, start // CELLS * (LINE + GAP) + top
+        yield f"M{x} {y}h{length * CELL}v{height}h-{length * CELL}z"
 
 
 def _stretches(flags: list[bool]) -> Iterable[tuple[int, int]]:

@@ -12,18 +12,20 @@ A call never raises and never ends the planner's loop: its errors are returned a
 clamped if the tool only reads, and refused if it deletes.
 
 TOOL_SCHEMAS describe the purpose of each tool, and its arguments as a JSON schema. The schemas are strict: they name
-every argument, its limits and its default, and allow no other. A test compares them with the parsed arguments.
+every argument, its limits and its default, and allow no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice
 from sessions_app.sessionlog.text import plural
 
@@ -41,49 +43,136 @@ GREP_MATCHES, GREP_MATCHES_LIMIT = 50, 200
 Kind = Literal["entry", "content_block"]
 
 
-class _Arguments(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+def _argument(default: Any, schema: dict[str, Any], **limits: Any) -> Any:
+    """One argument, with its JSON schema; `limits` are those beyond which a call is refused."""
+    return Field(default, json_schema_extra=schema, **limits)
 
 
-class SearchArguments(_Arguments):
+def _flag(description: str) -> Any:
+    return _argument(False, {"type": "boolean", "default": False, "description": description})
+
+
+def _number(
+    description: str, least: int, most: int | None = None, default: int | None = None, *, is_checked: bool = False
+) -> Any:
+    """A number. A call with one beyond the limits is refused if they are checked; otherwise the tool clamps it."""
+    schema = {"type": "integer", "description": description, "minimum": least, "maximum": most, "default": default}
+    limits = {"ge": least, "le": most} if is_checked else {}
+    return _argument(default, {name: value for name, value in schema.items() if value is not None}, **limits)
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool, each declared once: as it is parsed, and as a model sees it."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel)
+
+    @classmethod
+    def schema_of_all(cls, *required: str) -> dict[str, Any]:
+        """The JSON schema of the arguments, of which these are required."""
+        properties = {field.alias: field.json_schema_extra for field in cls.model_fields.values()}
+        return _object(properties, required)
+
+
+def _object(properties: Mapping[Any, Any], required: Sequence[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+class _PatternArguments(Arguments):
+    pattern: str = _argument(
+        ...,
+        {
+            "type": "string",
+            "description": "What to look for: plain text, or a regular expression in RE2's syntax (no look-around, no "
+            f"back-references) where regex is true. At most {PATTERN_LENGTH} characters; ^ and $ mean the whole text.",
+            "minLength": 1,
+            "maxLength": PATTERN_LENGTH,
+        },
+    )
+    regex: bool = _flag("Whether the pattern is a regular expression.")
+    case_sensitive: bool = _flag("Whether upper and lower case differ.")
+    target: Kind = _argument(
+        "entry",
+        {
+            "type": "string",
+            "enum": ["entry", "content_block"],
+            "default": "entry",
+            "description": "What is looked through and found: whole entries, or their content blocks one by one.",
+        },
+    )
+
+
+class SearchArguments(_PatternArguments):
     """Arguments of `context_search_transcript`."""
 
-    pattern: str
-    regex: bool = False
-    case_sensitive: Annotated[bool, Field(alias="caseSensitive")] = False
-    target: Kind = "entry"
-    max_matches: Annotated[int, Field(alias="maxMatches")] = SEARCH_MATCHES
-    context_chars: Annotated[int, Field(alias="contextChars")] = CONTEXT_CHARS
+    max_matches: int = _number("Matches at most.", 1, SEARCH_MATCHES_LIMIT, SEARCH_MATCHES)
+    context_chars: int = _number(
+        "Characters shown before and after where a match begins.", 0, CONTEXT_CHARS_LIMIT, CONTEXT_CHARS
+    )
 
 
-class ReadArguments(_Arguments):
+class ReadArguments(Arguments):
     """Arguments of `context_read_entry`. Offsets and lengths count UTF-16 code units."""
 
-    entry_id: Annotated[str, Field(alias="entryId")]
-    block_index: Annotated[int | None, Field(alias="blockIndex")] = None
-    offset: int = 0
-    max_chars: Annotated[int, Field(alias="maxChars")] = READ_CHARS
+    entry_id: str = _argument(..., {"type": "string", "description": "The id of the entry."})
+    block_index: int | None = _number("One content block of it alone; else all of them, joined.", 0)
+    offset: int = _number("Characters to pass over first.", 0, default=0)
+    max_chars: int = _number("Characters to read at most.", 1, READ_CHARS_LIMIT, READ_CHARS)
 
 
-class BudgetArguments(_Arguments):
+class BudgetArguments(Arguments):
     """`context_compaction_budget` takes no arguments."""
 
 
-class DeleteArguments(_Arguments):
+_DELETION: Final = _object(
+    {
+        "kind": {
+            "type": "string",
+            "enum": ["entry", "content_block"],
+            "description": "What goes: an entry as a whole, or one of its content blocks.",
+        },
+        "entryId": {
+            "type": "string",
+            "description": "The id of the entry, or of the entry that the block belongs to.",
+        },
+        "blockIndex": {
+            "type": "integer",
+            "description": "For a content_block, and only then: the block's index as it was recorded, from 0. An "
+            "entry's only block cannot go by itself: delete the entry.",
+            "minimum": 0,
+        },
+    },
+    ("kind", "entryId"),
+)
+
+
+class DeleteArguments(Arguments):
     """Arguments of `context_delete`. The airlock judges the content of the list."""
 
-    deletions: Any = None
+    deletions: Any = _argument(
+        None,
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": _DELETION,
+            "description": "What goes. All of it is deleted, or, if one target may not go, none of it.",
+        },
+    )
 
 
-class GrepDeleteArguments(_Arguments):
+class GrepDeleteArguments(_PatternArguments):
     """Arguments of `context_grep_delete`."""
 
-    pattern: str
-    regex: bool = False
-    case_sensitive: Annotated[bool, Field(alias="caseSensitive")] = False
-    target: Kind = "entry"
-    max_matches: Annotated[int, Field(alias="maxMatches", ge=1, le=GREP_MATCHES_LIMIT)] = GREP_MATCHES
-    expected_match_count: Annotated[int | None, Field(alias="expectedMatchCount", ge=0)] = None
+    max_matches: int = _number(
+        "With more matches than this nothing is deleted.", 1, GREP_MATCHES_LIMIT, GREP_MATCHES, is_checked=True
+    )
+    expected_match_count: int | None = _number(
+        "How many matches there should be; with another number nothing is deleted.", 0, is_checked=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +181,8 @@ class ToolCall:
 
     name: str
     arguments: Any
+    reasons: Mapping[Target, str] = field(default_factory=dict)
+    """The planner's reasons for the deletions that it requests, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,68 +399,13 @@ class Workbench:
 
 
 class Tool(NamedTuple):
-    """A tool as a planner sees it: its purpose, its arguments as a JSON schema and parsed, and what runs it."""
+    """A tool: its purpose, its arguments, those that a model must give, and what runs it."""
 
     description: str
-    parameters: Mapping[str, Any]
-    arguments: type[_Arguments]
+    arguments: type[Arguments]
+    required: tuple[str, ...]
     run: Callable[[Workbench, Any], ToolResult]
 
-
-def _object(properties: Mapping[str, Any], required: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def _text(description: str) -> dict[str, Any]:
-    return {"type": "string", "description": description}
-
-
-def _flag(description: str) -> dict[str, Any]:
-    return {"type": "boolean", "default": False, "description": description}
-
-
-def _number(description: str, least: int, most: int | None = None, default: int | None = None) -> dict[str, Any]:
-    limits = {"minimum": least} | ({} if most is None else {"maximum": most})
-    return {"type": "integer", "description": description} | limits | ({} if default is None else {"default": default})
-
-
-_PATTERN: Final = {
-    "pattern": _text(
-        f"What to look for: plain text, or a regular expression in RE2's syntax (no look-around, no back-references) "
-        f"where regex is true. At most {PATTERN_LENGTH} characters; ^ and $ mean the whole text."
-    )
-    | {"minLength": 1, "maxLength": PATTERN_LENGTH},
-    "regex": _flag("Whether the pattern is a regular expression."),
-    "caseSensitive": _flag("Whether upper and lower case differ."),
-    "target": {
-        "type": "string",
-        "enum": ["entry", "content_block"],
-        "default": "entry",
-        "description": "What is looked through and found: whole entries, or their content blocks one by one.",
-    },
-}
-
-_DELETION: Final = _object(
-    {
-        "kind": {
-            "type": "string",
-            "enum": ["entry", "content_block"],
-            "description": "What goes: an entry as a whole, or one of its content blocks.",
-        },
-        "entryId": _text("The id of the entry, or of the entry that the block belongs to."),
-        "blockIndex": _number(
-            "For a content_block, and only then: the block's index as it was recorded, from 0. An entry's only block "
-            "cannot go by itself: delete the entry.",
-            0,
-        ),
-    },
-    ("kind", "entryId"),
-)
 
 TOOLS: Final[Mapping[str, Tool]] = {
     "context_search_transcript": Tool(
@@ -377,60 +413,30 @@ TOOLS: Final[Mapping[str, Tool]] = {
         f"{SEARCH_MATCHES_LIMIT} matches, one per object. "
         "Looks through everything, deleted and protected objects too: each match says "
         "whether it is protected. One match per object, its first.",
-        _object(
-            {
-                **_PATTERN,
-                "maxMatches": _number("Matches at most.", 1, SEARCH_MATCHES_LIMIT, SEARCH_MATCHES),
-                "contextChars": _number(
-                    "Characters shown before and after where a match begins.",
-                    0,
-                    CONTEXT_CHARS_LIMIT,
-                    CONTEXT_CHARS,
-                ),
-            },
-            ("pattern",),
-        ),
         SearchArguments,
+        ("pattern",),
         Workbench.search,
     ),
     "context_read_entry": Tool(
         f"Read up to {READ_CHARS_LIMIT} characters of an entry, or of one content block of it, from an offset on. "
         "`truncatedAfter` says whether there is more: go on with a larger offset.",
-        _object(
-            {
-                "entryId": _text("The id of the entry."),
-                "blockIndex": _number("One content block of it alone; else all of them, joined.", 0),
-                "offset": _number("Characters to pass over first.", 0, default=0),
-                "maxChars": _number("Characters to read at most.", 1, READ_CHARS_LIMIT, READ_CHARS),
-            },
-            ("entryId",),
-        ),
         ReadArguments,
+        ("entryId",),
         Workbench.read,
     ),
     "context_compaction_budget": Tool(
         "Tell how many tokens there are, how many are deleted, and how many are still to go. "
         "`tokensToDeleteForTarget` is what is still to go; at 0 the run is over.",
-        _object({}),
         BudgetArguments,
+        (),
         Workbench.show_budget,
     ),
     "context_delete": Tool(
         "Delete entries or content blocks by their ids. What belongs to the same tool call goes with them. "
         "The user's messages, errors, the last entries and what a human pinned may not go. A refusal "
         "names the target at fault: leave it out, and ask for the rest again.",
-        _object(
-            {
-                "deletions": {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": _DELETION,
-                    "description": "What goes. All of it is deleted, or, if one target may not go, none of it.",
-                }
-            },
-            ("deletions",),
-        ),
         DeleteArguments,
+        ("deletions",),
         Workbench.delete,
     ),
     "context_grep_delete": Tool(
@@ -438,19 +444,8 @@ TOOLS: Final[Mapping[str, Tool]] = {
         "Protected matches are passed over. State expectedMatchCount to be sure of the extent. "
         "The answer lists what was deleted as matches, and what was passed over as skipped, with "
         "the reason.",
-        _object(
-            {
-                **_PATTERN,
-                "maxMatches": _number(
-                    "With more matches than this nothing is deleted.", 1, GREP_MATCHES_LIMIT, GREP_MATCHES
-                ),
-                "expectedMatchCount": _number(
-                    "How many matches there should be; with another number nothing is deleted.", 0
-                ),
-            },
-            ("pattern",),
-        ),
         GrepDeleteArguments,
+        ("pattern",),
         Workbench.grep_delete,
     ),
 }
@@ -460,17 +455,12 @@ DELETING_TOOLS: Final = frozenset({"context_delete", "context_grep_delete"})
 """The tools that delete. A refusal by another tool does not concern deletion."""
 
 
-def _compile(arguments: SearchArguments | GrepDeleteArguments) -> Pattern | Refusal:
+def _compile(arguments: _PatternArguments) -> Pattern | Refusal:
     return compile_pattern(arguments.pattern, regex=arguments.regex, case_sensitive=arguments.case_sensitive)
 
 
-def _pattern_facts(arguments: SearchArguments | GrepDeleteArguments) -> dict[str, Any]:
-    return {
-        "pattern": arguments.pattern,
-        "regex": arguments.regex,
-        "caseSensitive": arguments.case_sensitive,
-        "target": arguments.target,
-    }
+def _pattern_facts(arguments: _PatternArguments) -> dict[str, Any]:
+    return arguments.model_dump(by_alias=True, include=set(_PatternArguments.model_fields))
 
 
 def _count_mismatch(arguments: GrepDeleteArguments, count: int) -> str | None:
@@ -508,6 +498,6 @@ class ToolSchema(NamedTuple):
 
 
 TOOL_SCHEMAS: Final[tuple[ToolSchema, ...]] = tuple(
-    ToolSchema(name, tool.description, tool.parameters) for name, tool in TOOLS.items()
+    ToolSchema(name, tool.description, tool.arguments.schema_of_all(*tool.required)) for name, tool in TOOLS.items()
 )
 """All tools, in their order."""

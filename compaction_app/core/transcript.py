@@ -38,7 +38,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from compaction_app.core import parameters as normal
 from sessions_app.agents.pure.format import Moved, PlanRules, TurnOrder
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import (
@@ -53,7 +52,7 @@ from sessions_app.sessionlog.entries import (
     tokens_of,
 )
 
-from .parameters import Parameters
+from .parameters import Parameters, effective
 
 TASK_ROLES: Final = frozenset({Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 WHOLE: Final = -1
@@ -211,31 +210,6 @@ class Pairs:
     def answered_by(self, entry: TranscriptEntry) -> ToolPair | None:
         """The call that an entry answers; None if it answers none, or a call that does not exist."""
         return self._by_id.get(entry.result_for) if entry.result_for is not None else None
-
-
-def parts_of(entries: Sequence[TranscriptEntry], pairs: Pairs) -> Sequence[int]:
-    """For each entry by position: the first entry connected with it by steps of repair in either direction.
-
-    The entries of different parts are never deleted because of each other.
-    """
-    first = list(range(len(entries)))
-
-    def find(position: int) -> int:
-        while first[position] != position:
-            first[position] = position = first[first[position]]
-        return position
-
-    def join(one: int, other: int) -> None:
-        low, high = sorted((find(one), find(other)))
-        first[high] = low
-
-    for call in pairs.calls:
-        for found in call.objects:
-            join(call.owner.position, found.position)
-    for position, entry in enumerate(entries):
-        for companion in entry.companions:
-            join(position, companion)
-    return [find(position) for position in range(len(entries))]
 
 
 MayGo = Callable[[Object], bool]
@@ -465,8 +439,28 @@ class Transcript:
 
     @cached_property
     def parts(self) -> Sequence[int]:
-        """For each entry by position, its part, by the position of the part's first entry; see `parts_of`."""
-        return parts_of(self.entries, self.pairs)
+        """For each entry by position: the first entry connected with it by steps of repair in either direction.
+
+        The entries of different parts are never deleted because of each other.
+        """
+        first = list(range(len(self.entries)))
+
+        def find(position: int) -> int:
+            while first[position] != position:
+                first[position] = position = first[first[position]]
+            return position
+
+        def join(one: int, other: int) -> None:
+            low, high = sorted((find(one), find(other)))
+            first[high] = low
+
+        for call in self.pairs.calls:
+            for found in call.objects:
+                join(call.owner.position, found.position)
+        for entry in self.entries:
+            for companion in entry.companions:
+                join(entry.position, companion)
+        return [find(position) for position in range(len(self.entries))]
 
     @cached_property
     def replayed(self) -> tuple[TranscriptEntry, ...]:
@@ -495,6 +489,14 @@ class Transcript:
         """The entry with this id; None if the transcript has none."""
         position = self._positions.get(entry_id)
         return None if position is None else self.entries[position]
+
+    def find(self, target: Target) -> Object | None:
+        """The object that a target names; None if the transcript lacks it."""
+        entry = self.entry(target.entry_id)
+        if entry is None or target.block_index is None:
+            return self.pairs.wholes[entry.position] if entry is not None else None
+        slot = entry.slot(target.block_index)
+        return Object(entry.position, slot) if slot is not None else None
 
     def target(self, found: Object) -> Target:
         """An object as a target, by its ids."""
@@ -531,7 +533,6 @@ def prepare(
     texts that are also skipped. `context` is the one that the agent's reader rebuilds from the branch, if already
     known.
     """
-    preserved = normal.preserve_recent(settings.get("preserve_recent"))
     messages = rules.compactable(branch, context)
     if len(messages) < MINIMUM_ENTRIES:
         return None
@@ -540,15 +541,11 @@ def prepare(
     edited = {message.entry.id: message.source.id for message in messages if message.edit is not None}
     if edited:
         texts = _EditedTexts(texts, edited)
-    for position in range(max(0, len(entries) - preserved), len(entries)):
-        entries[position] = msgspec.structs.replace(entries[position], recent=True)
     user_texts = (texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == Role.USER)
     candidates = user_texts if is_noise is None else itertools.filterfalse(is_noise, user_texts)
-    parameters = Parameters(
-        compression_ratio=normal.compression_ratio(settings.get("compression_ratio")),
-        preserve_recent=preserved,
-        query=normal.query(settings.get("query"), candidates),
-    )
+    parameters = effective(settings, candidates)
+    for position in range(max(0, len(entries) - parameters.preserve_recent), len(entries)):
+        entries[position] = msgspec.structs.replace(entries[position], recent=True)
     return Transcript(entries, texts, parameters)
 
 

@@ -19,7 +19,7 @@ in between.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -44,7 +44,7 @@ from compaction_app.changes.proof import ReadLine, Rebuilt, context_with
 from compaction_app.changes.records import BackupNote, CommitNote, MadeChange, record, record_backup
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake, Run
-from compaction_app.planning.hook_runner import after_compact
+from compaction_app.planning.hook_runner import after_compact, is_from_hook
 from compaction_app.planning.snapshots import known_fingerprint
 from compaction_app.runs.reviews import approved_of
 from compaction_app.session_activity import activity_of
@@ -58,7 +58,6 @@ from sessions_app.index.index_store import read_entries, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.index.session_reading import reading_of_session
-from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict, RedlineError
 from sessions_app.storage.backups import delete_backup, digest_up_to
 from sessions_app.storage.row_steps import backed_up_steps
@@ -368,7 +367,9 @@ def _look(handshake: Handshake) -> HandedPlan:
         rebuilt = Rebuilt(reading.reader.rebuild(branch), line, tree.leaf.id)
         is_there = context_digest(agent, rebuilt, approved.messages, approved.lines) == approved
         if approved.lines:
-            after = _entries_after(branch, note.leaf_id)
+            # None of its entries follow an entry that is not on the branch.
+            start = next((at for at, entry in enumerate(branch, 1) if entry.id == note.leaf_id), len(branch))
+            after = branch[start:]
             own, since = after[: approved.lines], {entry.id for entry in after}
             # As long as nothing is applied, messages to be deleted from the end of the context follow the approved
             # ones.
@@ -380,12 +381,6 @@ def _look(handshake: Handshake) -> HandedPlan:
     states = _row_states(handshake, note)
     is_applied = is_there and states == {True}
     return HandedPlan(path, size, note.entry_id if is_applied else "", is_untouched=states == {False})
-
-
-def _entries_after(branch: Sequence[Entry], entry_id: str) -> Sequence[Entry]:
-    """The entries of a branch after a given entry; none if it is not on the branch."""
-    place = next((at for at, entry in enumerate(branch, 1) if entry.id == entry_id), len(branch))
-    return branch[place:]
 
 
 def _row_states(handshake: Handshake, note: CommitNote) -> set[bool]:
@@ -439,11 +434,10 @@ def _record(handshake: Handshake, found: HandedPlan, now: datetime) -> None:
             path,
             session_row(path),
             found.lines,
-            validated,
-            handshake.reason,
-            origins,
             Path(note.backup.path),
-            None,
+            handshake.reason,
+            from_hook=is_from_hook(origins),
+            validated=validated,
         )
 
 

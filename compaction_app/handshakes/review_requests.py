@@ -188,7 +188,7 @@ def _run_for(handshake: Handshake, session: Session, planner: str) -> Run | None
     if under_way is not None:
         return None if under_way.stop_requested else under_way
     chosen, reading = configured_planner(session, planner), indexed_reading(session)
-    run = start_run(
+    return start_run(
         session,
         planner=chosen.planner,
         requested_parameters={},
@@ -196,10 +196,8 @@ def _run_for(handshake: Handshake, session: Session, planner: str) -> Run | None
         # One whose change the agent can make itself; otherwise the best one.
         writer="" if reading is None else handed_writer(reading, handshake.honours),
         reason=handshake.reason,
+        planner_note=chosen.note,
     )
-    if chosen.note:
-        Run.objects.filter(pk=run.pk).update(planner_note=chosen.note)
-    return run
 
 
 def handed_writer(reading: Reading, honours: str) -> str:

@@ -23,15 +23,15 @@ refused: pinned objects are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.gates import read_target
-from compaction_app.core.hook_answers import FINAL, Adjust, Cancel, Pin, Supply, SupplySummary
+from compaction_app.core.hook_answers import FINAL, Adjust, Answer, Cancel, Pin, Supply, SupplySummary
 from compaction_app.core.loop import Origin
 from compaction_app.core.review_fold import Kind
 from compaction_app.core.store import DeletionStore
@@ -42,8 +42,8 @@ from compaction_app.hooks import (
     MOVES,
     NOTHING_PLANNED,
     SUMMARIES,
-    WORDS_KEPT,
     HookAnswer,
+    HookSignal,
     SummaryPreparation,
     ask_hooks,
     notify_hooks,
@@ -58,7 +58,7 @@ from sessions_app.agents.pure.format import FileLists
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse, well_formed
+from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.storage.session_loader import LoadedSession
 
 PINNED_SEQ: Final = 0
@@ -86,19 +86,60 @@ class SuppliedPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class HookAnswers:
-    """The combined answers of all hooks for one plan."""
+class HookSummary:
+    """A summary that a hook supplies. It is a draft: a human reads and edits it before it is written."""
 
-    pins: Mapping[Target, str] = field(default_factory=dict)
+    text: str
+    files: FileLists
+    first_kept_id: str
+    """For a compaction: the first entry that it keeps. Empty for the summary of a branch."""
+    why: str
+    """The hook, and its reason."""
+
+
+Supplied = TypeVar("Supplied", SuppliedPlan, HookSummary)
+
+
+@dataclass(slots=True)
+class HookAnswers(Generic[Supplied]):
+    """The combined answers of all hooks for one plan, summary or move."""
+
+    not_done: str
+    """What does not happen if one of them cancels, as in "Nothing was planned"."""
+    focus: str = ""
+    """What the summary of a move should emphasise: from the user, or from the last hook that changed it."""
+    label: str = ""
+    """The label of a move, likewise."""
+    pins: dict[Target, str] = field(default_factory=dict)
     """The pinned targets, each with the hook that pinned it and its reason."""
-    supplied: SuppliedPlan | None = None
+    supplied: Supplied | None = None
+    """For a move also None if no summary is requested."""
     cancelled: str = ""
     """The hook that cancelled, and its reason; empty if none did."""
-    messages: tuple[HookMessage, ...] = ()
-    NOT_DONE: ClassVar = NOTHING_PLANNED
+    messages: list[HookMessage] = field(default_factory=list)
 
+    def ask(
+        self,
+        signal: HookSignal,
+        allowed: tuple[type[Answer], ...],
+        sent: Mapping[str, Any],
+        final: tuple[type[Answer], ...] = FINAL,
+    ) -> Iterator[HookAnswer]:
+        """The answers of a signal's receivers as in `ask_hooks`, without a cancellation, which is recorded here."""
+        for answered in ask_hooks(signal, allowed, self.not_done, sent, final):
+            if isinstance(answered.answer, Cancel):
+                self.cancelled = answered.why
+                self.messages.append(HookMessage(f"Cancelled by {answered.why}.", cancelled=True))
+            else:
+                yield answered
 
-NO_ANSWERS: Final = HookAnswers()
+    def say(self, text: str) -> None:
+        self.messages.append(HookMessage(text))
+
+    def require_not_cancelled(self) -> None:
+        """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
+        if self.cancelled:
+            raise BadInput("cancelled_by_hook", f"Cancelled by {self.cancelled}. {self.not_done}.")
 
 
 def never() -> bool:
@@ -113,40 +154,26 @@ def before_compact(
     reason: str,
     session: Session | None = None,
     stop: Callable[[], bool] = never,
-) -> HookAnswers:
+) -> HookAnswers[SuppliedPlan]:
     """Call the hooks. `load` returns the prepared session; it is called only if there is a hook.
 
     `stop` returns whether the run was stopped meanwhile, and raises nothing. Raises BadInput `hook_not_loaded` and
     `bad_answer`, SystemFailure `hook_failed`, and the errors of `load`.
     """
     require_loaded()
+    answers: HookAnswers[SuppliedPlan] = HookAnswers(NOTHING_PLANNED)
     if not session_before_compact.connected():
-        return NO_ANSWERS
-    loaded = load()
-    pins: dict[Target, str] = {}
-    supplied, cancelled, messages = None, "", []
-    sent = _sent_before_compact(loaded, session, leaf_id, transcript, reason, None, stop)
-    for answered in ask_hooks(session_before_compact, DELETIONS, NOTHING_PLANNED, sent):
-        hook, answer = answered
-        why = because(answered)
-        if isinstance(answer, Pin):
-            if answer.targets:
-                messages.append(_pin(answer, why, transcript, pins))
+        return answers
+    sent = _sent_before_compact(load(), session, leaf_id, transcript, reason, None, stop)
+    for answered in answers.ask(session_before_compact, DELETIONS, sent):
+        answer, why = answered.answer, answered.why
+        if isinstance(answer, Pin) and answer.targets:
+            answers.messages.append(_pin(answer, why, transcript, answers.pins))
         elif isinstance(answer, Supply):
-            supplied = SuppliedPlan(hook, tuple(answer.deletions), why)
-            messages.append(
-                HookMessage(f"{_counted(len(supplied.deletions), 'deletion')} supplied by {why}. No planner is used.")
-            )
-        else:
-            cancelled = why
-            messages.append(HookMessage(f"Cancelled by {why}.", cancelled=True))
-    return HookAnswers(pins, supplied, cancelled, tuple(messages))
-
-
-def require_not_cancelled(answers: HookAnswers | SummaryAnswers | TreeAnswers) -> None:
-    """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
-    if answers.cancelled:
-        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. {answers.NOT_DONE}.")
+            answers.supplied = SuppliedPlan(answered.hook, tuple(answer.deletions), why)
+            count = _counted(len(answers.supplied.deletions), "deletion")
+            answers.say(f"{count} supplied by {why}. No planner is used.")
+    return answers
 
 
 def _sent_before_compact(
@@ -197,12 +224,12 @@ def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target
     }
 
 
-def save_pins(run: Run, answers: HookAnswers, now: datetime) -> None:
+def save_pins(run: Run, pins: Mapping[Target, str], now: datetime) -> None:
     """Store the hooks' pins of a run that is being prepared, replacing those of an earlier attempt."""
-    if not answers.pins:
+    if not pins:
         run.decisions.filter(seq=PINNED_SEQ).delete()
         return
-    targets = [{**target.to_json(), "by": who} for target, who in answers.pins.items()]
+    targets = [{**target.to_json(), "by": who} for target, who in pins.items()]
     run.decisions.update_or_create(seq=PINNED_SEQ, defaults={"kind": Kind.REJECT, "targets": targets, "at": now})
 
 
@@ -212,44 +239,42 @@ def pinned_by_hooks(run: Run) -> dict[Target, str]:
     return {Target(raw["entryId"], raw.get("blockIndex")): raw.get("by", "") for raw in found or ()}
 
 
+def is_from_hook(origins: Mapping[Target, Origin]) -> bool:
+    """Whether a hook supplied part of a plan."""
+    return any(origin.tool == Proposal.Source.HOOK for origin in origins.values())
+
+
 def after_compact(
     path: Path,
     session: Session,
     lines: Sequence[bytes],
-    validated: ValidatedDeletion,
-    reason: str,
-    origins: Mapping[Target, Origin],
     backup: Path,
-    created: Path | None,
+    reason: str = "manual",
+    *,
+    from_hook: bool,
+    validated: ValidatedDeletion | None = None,
+    created: Path | None = None,
+    summary: str | None = None,
 ) -> None:
-    """Notify the hooks of a compaction that was written. Their actions do not change it."""
-    if not session_compact.connected():
-        return
-    entries: list[dict[str, Any]] = [parse(line) for line in lines]
+    """Notify the hooks of a compaction that was written: of its `validated` deletions, or of its `summary`. Their
+    actions do not change it."""
     notify_hooks(
         session_compact,
         "a compaction",
+        lines,
         path=path,
         session=session,
         result=validated,
-        parameters=validated.parameters,
-        entries=entries,
+        parameters=validated.parameters if validated is not None else None,
         reason=reason,
-        from_hook=any(origin.tool == Proposal.Source.HOOK for origin in origins.values()),
+        from_hook=from_hook,
         backup=backup,
         created=created,
-        summary=None,
+        summary=summary,
     )
 
 
 # ---- words -----------------------------------------------------------------------------------------------
-
-
-def because(answered: HookAnswer) -> str:
-    """The hook and its reason, on one line."""
-    hook, answer = answered
-    why = well_formed(" ".join(answer.why.split())[:WORDS_KEPT]).rstrip(".")
-    return f"{hook}: {why}" if why else hook
 
 
 def _pin(answer: Pin, why: str, transcript: Transcript, pins: dict[Target, str]) -> HookMessage:
@@ -279,30 +304,6 @@ def _counted(number: int, noun: str) -> str:
 # ---- summaries -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HookSummary:
-    """A summary that a hook supplies. It is a draft: a human reads and edits it before it is written."""
-
-    text: str
-    files: FileLists
-    first_kept_id: str
-    """For a compaction: the first entry that it keeps. Empty for the summary of a branch."""
-    why: str
-    """The hook, and its reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryAnswers:
-    """The combined answers of all hooks for one summary."""
-
-    supplied: HookSummary | None = None
-    cancelled: str = ""
-    """The hook that cancelled, and its reason; empty if none did."""
-    messages: tuple[str, ...] = ()
-    """The answer of each hook, in words."""
-    NOT_DONE: ClassVar = NOTHING_SUMMARISED
-
-
 def ask_summary_hooks(
     loaded: LoadedSession,
     leaf_id: str,
@@ -310,7 +311,7 @@ def ask_summary_hooks(
     preparation: SummaryPreparation,
     session: Session | None = None,
     stop: Callable[[], bool] = never,
-) -> SummaryAnswers:
+) -> HookAnswers[HookSummary]:
     """Call the hooks before a summary that is a compaction. They also receive the transcript of the branch.
 
     `stop` returns whether it was stopped meanwhile, and raises nothing. Raises BadInput `hook_not_loaded`,
@@ -319,49 +320,18 @@ def ask_summary_hooks(
     """
     require_loaded()
     sent = _sent_before_compact(loaded, session, leaf_id, transcript, "manual", preparation, stop)
-    supplied, cancelled, messages = None, "", []
-    pins: dict[str, str] = {}
-    for answered in ask_hooks(session_before_compact, SUMMARIES, NOTHING_SUMMARISED, sent):
-        why = because(answered)
-        if isinstance(answered.answer, Pin):
-            pins |= {target.entry_id: why for target in answered.answer.targets if target.entry_id not in pins}
-        elif isinstance(answered.answer, SupplySummary):
-            supplied = _compaction(answered.hook, answered.answer, why, preparation)
-            messages.append(f"Summary supplied by {why}. No model is asked.")
-        elif isinstance(answered.answer, Cancel):
-            cancelled = why
-            messages.append(f"Cancelled by {why}.")
-    if not cancelled:
-        first_kept = supplied.first_kept_id if supplied is not None else preparation.first_kept_id
-        _require_not_pinned(pins, preparation, first_kept)
-    return SummaryAnswers(supplied, cancelled, tuple(messages))
-
-
-def after_summary(
-    path: Path,
-    session: Session,
-    lines: Sequence[bytes],
-    summary: str,
-    reason: str,
-    backup: Path,
-    *,
-    from_hook: bool,
-) -> None:
-    """Notify the hooks of a summary that is a compaction and was written. Their actions do not change it."""
-    notify_hooks(
-        session_compact,
-        "a compaction",
-        path=path,
-        session=session,
-        result=None,
-        parameters=None,
-        entries=[parse(line) for line in lines],
-        reason=reason,
-        from_hook=from_hook,
-        backup=backup,
-        created=None,
-        summary=summary,
-    )
+    answers: HookAnswers[HookSummary] = HookAnswers(NOTHING_SUMMARISED)
+    for answered in answers.ask(session_before_compact, SUMMARIES, sent):
+        answer, why = answered.answer, answered.why
+        if isinstance(answer, Pin):
+            answers.pins |= {target: why for target in answer.targets if target not in answers.pins}
+        elif isinstance(answer, SupplySummary):
+            answers.supplied = _compaction(answered.hook, answer, why, preparation)
+            answers.say(f"Summary supplied by {why}. No model is asked.")
+    if not answers.cancelled:
+        first = answers.supplied.first_kept_id if answers.supplied is not None else preparation.first_kept_id
+        _require_not_pinned(answers.pins, preparation, first)
+    return answers
 
 
 def file_lists(answer: SupplySummary) -> FileLists:
@@ -384,14 +354,15 @@ def _compaction(hook: str, answer: SupplySummary, why: str, preparation: Summary
     return HookSummary(well_formed(answer.text), file_lists(answer), first_kept, why)
 
 
-def _require_not_pinned(pins: dict[str, str], preparation: SummaryPreparation, first_kept_id: str) -> None:
+def _require_not_pinned(pins: dict[Target, str], preparation: SummaryPreparation, first_kept_id: str) -> None:
+    pinned = {target.entry_id: why for target, why in reversed(pins.items())}
     for entry in (*preparation.messages, *preparation.prefix, *preparation.kept):
         if entry.id == first_kept_id:
             return
-        if entry.id in pins:
+        if entry.id in pinned:
             raise BadInput(
                 "pinned_by_hook",
-                f"The summary would replace entry {entry.id}, which is pinned by {pins[entry.id]}. "
+                f"The summary would replace entry {entry.id}, which is pinned by {pinned[entry.id]}. "
                 f"{NOTHING_SUMMARISED}. Keep more of the conversation, or delete without a summary.",
             )
 
@@ -414,29 +385,12 @@ class TreeMove:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TreeAnswers:
-    """The combined answers of all hooks for one move."""
-
-    focus: str
-    """What the summary should emphasise: from the user, or from the last hook that changed it."""
-    label: str
-    """The label, likewise."""
-    supplied: HookSummary | None = None
-    """Also None if no summary is requested."""
-    cancelled: str = ""
-    """The hook that cancelled, and its reason; empty if none did."""
-    messages: tuple[str, ...] = ()
-    """The answer of each hook, in words."""
-    NOT_DONE: ClassVar = NOT_MOVED
-
-
 def ask_tree_hooks(
     loaded: LoadedSession,
     move: TreeMove,
     session: Session | None = None,
     stop: Callable[[], bool] = never,
-) -> TreeAnswers:
+) -> HookAnswers[HookSummary]:
     """Call the hooks before a move, whether or not a summary is requested.
 
     `stop` returns whether it was stopped meanwhile, and raises nothing. Raises BadInput `hook_not_loaded` and
@@ -457,21 +411,22 @@ def ask_tree_hooks(
         "label": move.label,
         "stop": stop,
     }
-    supplied, cancelled, messages = None, "", []
+    answers: HookAnswers[HookSummary] = HookAnswers(NOT_MOVED)
     final = FINAL if move.wants_summary else (Cancel,)
-    for answered in ask_hooks(session_before_tree, MOVES, NOT_MOVED, sent, final):
-        why = because(answered)
-        if isinstance(answered.answer, Adjust):
-            messages += _adjust(answered.answer, why, sent)
-        elif isinstance(answered.answer, SupplySummary) and move.wants_summary:
-            supplied = HookSummary(well_formed(answered.answer.text), file_lists(answered.answer), "", why)
-            messages.append(f"Summary supplied by {why}. No model is asked.")
-        elif isinstance(answered.answer, SupplySummary):
-            messages.append(f"Summary supplied by {why}. It is not used, because none is wanted.")
-        elif isinstance(answered.answer, Cancel):
-            cancelled = why
-            messages.append(f"Cancelled by {why}.")
-    return TreeAnswers(sent["focus"], sent["label"], supplied, cancelled, tuple(messages))
+    for answered in answers.ask(session_before_tree, MOVES, sent, final):
+        answer, why = answered.answer, answered.why
+        if isinstance(answer, Adjust):
+            for name, value in (("focus", answer.focus), ("label", answer.label)):
+                if value is not None and value != sent[name]:
+                    sent[name] = well_formed(value)  # as later hooks receive it
+                    answers.say(f"{name.capitalize()} changed by {why}.")
+        elif isinstance(answer, SupplySummary) and move.wants_summary:
+            answers.supplied = HookSummary(well_formed(answer.text), file_lists(answer), "", why)
+            answers.say(f"Summary supplied by {why}. No model is asked.")
+        elif isinstance(answer, SupplySummary):
+            answers.say(f"Summary supplied by {why}. It is not used, because none is wanted.")
+    answers.focus, answers.label = sent["focus"], sent["label"]
+    return answers
 
 
 def after_move(
@@ -489,22 +444,12 @@ def after_move(
     notify_hooks(
         session_tree,
         "a move",
+        lines,
         path=path,
         session=session,
         new_leaf_id=move.new_leaf_id,
         old_leaf_id=move.old_leaf_id,
-        entries=[parse(line) for line in lines],
         summary=summary,
         from_hook=from_hook,
         backup=backup,
     )
-
-
-def _adjust(answer: Adjust, why: str, sent: dict[str, Any]) -> list[str]:
-    """Change the move that later hooks receive; returns the changes, in words."""
-    changed = []
-    for name, value in (("focus", answer.focus), ("label", answer.label)):
-        if value is not None and value != sent[name]:
-            sent[name] = well_formed(value)
-            changed.append(f"{name.capitalize()} changed by {why}.")
-    return changed

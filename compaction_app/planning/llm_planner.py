@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from compaction_app.core.loop import Exhausted, PlannedCall, PlannerTurn, Report
+from compaction_app.core.loop import Exhausted, PlannerTurn, Report, RequestListener
 from compaction_app.core.messages import (
     AssistantMessage,
     CallPart,
@@ -54,7 +54,7 @@ from sessions_app.sessionlog.entries import Stats, Target
 from sessions_app.sessionlog.jsjson import well_formed
 
 from .model_registry import ResolvedModel
-from .model_request import ModelRequests, RequestListener, SecretRedactor
+from .model_request import ModelRequests, SecretRedactor
 from .snapshots import open_snapshot_texts, prepare_snapshot
 
 TURNS: Final = 200
@@ -110,7 +110,7 @@ class LLMPlanner:
         if self._fruitless >= FRUITLESS_TURNS:
             raise Exhausted(f"Every call of the model's last {FRUITLESS_TURNS} answers was refused: the run ends here.")
         self.turn += 1
-        self._fit(self._limit)
+        self._fit(room_in(self._model, self._ratio))
         end = self._ask_within_the_window()
         self._calls, self._stop = end.answer.calls, end.stop
         self._conversation.add(end.answer)
@@ -120,10 +120,6 @@ class LLMPlanner:
     def hide(self, value: Any) -> Any:
         """A JSON value without the key of the provider, to be stored and shown."""
         return self._requests.redactor.value(value)
-
-    @property
-    def _limit(self) -> int:
-        return room_in(self._model, self._ratio)
 
     def _take_results(self, report: Report) -> None:
         refused = [result.refusal is not None for result in report.results]
@@ -147,10 +143,7 @@ class LLMPlanner:
         """Drop old results that exceed the room; returns whether any were dropped."""
         trimmed = self._conversation.fit(limit)
         if trimmed is not None:
-            self._requests.report(
-                EventKind.TRIMMED,
-                {"turn": self.turn, "results": trimmed.results, "characters": trimmed.characters},
-            )
+            self._requests.report(EventKind.TRIMMED, {"turn": self.turn, **trimmed._asdict()})
         return trimmed is not None
 
     # ---- one request -------------------------------------------------------------------------------------
@@ -197,7 +190,7 @@ def prompt_for(model: ResolvedModel, transcript: Transcript, budget: Budget, cho
         manifest = manifest_of(transcript, most)
         prompt = user_prompt(manifest, transcript.parameters, budget, chosen)
         if not most or len(prompt) <= room:
-            return prompt, len(manifest.entries)
+            return prompt, len(manifest["entries"])
         most //= 2
 
 
@@ -217,10 +210,10 @@ def _output_of(model: ResolvedModel) -> int:
 # ---- the model's calls -------------------------------------------------------------------------------------
 
 
-def _planned(call: CallPart, reason: str) -> PlannedCall:
+def _planned(call: CallPart, reason: str) -> ToolCall:
     arguments = parsed_arguments(call.arguments)
     reasons = dict.fromkeys(_named(arguments), reason) if call.name == "context_delete" and reason else {}
-    return PlannedCall(ToolCall(well_formed(call.name), arguments), reasons)
+    return ToolCall(well_formed(call.name), arguments, reasons)
 
 
 def _reason(answer: AssistantMessage, redactor: SecretRedactor) -> str:

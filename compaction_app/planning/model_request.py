@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 
+from compaction_app.core.loop import RequestListener
 from compaction_app.core.messages import TextPart, UserMessage
 from compaction_app.core.states import EventKind
 from compaction_app.core.summary_prompt import SYSTEM, SummaryKind, summary_prompt
@@ -52,22 +53,6 @@ ROW_SECONDS: Final = 0.1
 Head = tuple[str, *tuple[int, ...]]
 
 
-class RequestListener(Protocol):
-    """Receives the events of requests, and can stop them."""
-
-    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
-        """One event, with the totals of the characters and tokens sent and received."""
-
-    def is_stopped(self) -> bool: ...
-
-
-class Answered(NamedTuple):
-    """A complete answer, and the tokens of its request; 0 if the provider reported none."""
-
-    end: AnswerEnd
-    tokens_in: int
-
-
 class ModelRequests:
     """Sends requests to one model. It checks many times a second whether its listener stops it."""
 
@@ -79,8 +64,9 @@ class ModelRequests:
         self._sent = 0
         self._turn = 0
 
-    def ask(self, request: Request, turn: int) -> Answered:
-        """The answer to a request, the `turn`th of its conversation. Raises ProviderError and Stopped."""
+    def ask(self, request: Request, turn: int) -> tuple[AnswerEnd, int]:
+        """The answer to a request, the `turn`th of its conversation, and the tokens of the request; 0 if the provider
+        reported none. Raises ProviderError and Stopped."""
         self._turn = turn
         began, pieces = time.monotonic(), StreamBuffer(self.redactor)
         try:
@@ -90,14 +76,11 @@ class ModelRequests:
                     if isinstance(piece, AnswerEnd):
                         return self._answered(piece, pieces, began)
                     self._take_piece(piece, pieces)
-                    self._require_not_stopped()
         except (ProviderError, Stopped):
-            self._broke_off(pieces)
+            if pieces.characters:  # a part of the answer may cost something
+                self._usage.add_answer(None, self._sent, pieces.characters, self._model.prices)
+                self.report(EventKind.STREAMED, {"turn": turn, "pieces": pieces.take(last=True)})
             raise
-
-    def _require_not_stopped(self) -> None:
-        if self._listener.is_stopped():
-            raise Stopped
 
     def report(self, kind: str, data: dict[str, Any]) -> None:
         self._listener.on_event(kind, self.redactor.value(data), self._usage.to_json())
@@ -108,29 +91,19 @@ class ModelRequests:
             self._usage.add_request(piece.characters)
             self.report(EventKind.ASKED, {"turn": self._turn, "characters": piece.characters})
         elif isinstance(piece, Retrying):
-            self.report(EventKind.RETRIED, self._retried(piece))
+            why, seconds = well_formed(piece.why), round(piece.seconds, 1)
+            retried = {"turn": self._turn, "attempt": piece.attempt, "seconds": seconds, "why": why}
+            self.report(EventKind.RETRIED, retried)
         elif piece is not None:
             before = pieces.characters
             pieces.add(piece)
             self._usage.add_received(pieces.characters - before)
         if pieces.is_due:
             self.report(EventKind.STREAMED, {"turn": self._turn, "pieces": pieces.take()})
+        if self._listener.is_stopped():
+            raise Stopped
 
-    def _retried(self, piece: Retrying) -> dict[str, Any]:
-        return {
-            "turn": self._turn,
-            "attempt": piece.attempt,
-            "seconds": round(piece.seconds, 1),
-            "why": well_formed(piece.why),
-        }
-
-    def _broke_off(self, pieces: StreamBuffer) -> None:
-        """Record the received part of an incomplete answer, and its possible cost."""
-        if pieces.characters:
-            self._usage.add_answer(None, self._sent, pieces.characters, self._model.prices)
-            self.report(EventKind.STREAMED, {"turn": self._turn, "pieces": pieces.take(last=True)})
-
-    def _answered(self, end: AnswerEnd, pieces: StreamBuffer, began: float) -> Answered:
+    def _answered(self, end: AnswerEnd, pieces: StreamBuffer, began: float) -> tuple[AnswerEnd, int]:
         taken = pieces.take(last=True)
         if taken:
             self.report(EventKind.STREAMED, {"turn": self._turn, "pieces": taken})
@@ -148,7 +121,7 @@ class ModelRequests:
             },
         )
         reported = added["input"] + added["cacheRead"] + added["cacheWrite"]
-        return Answered(end, reported if end.usage is not None else 0)
+        return end, reported if end.usage is not None else 0
 
 
 def patience_for(endpoint: Endpoint) -> Patience:
@@ -219,7 +192,9 @@ class StreamBuffer:
         self.characters += len(text)
         if self._since is None:
             self._since = time.monotonic()
-        self._show_held(head)
+        # Text that was held back precedes the text that follows it; the calls of an answer may be interleaved.
+        for other in [other for other in self._held if other != head and other[0] in ("text", "thought")]:
+            self._put(other, self._held.pop(other))
         if head[0] == "call":
             # A name arrives complete.
             self._put(head, self._redactor.text(text))
@@ -228,11 +203,6 @@ class StreamBuffer:
         if held:
             self._held[head] = held
         self._put(head, shown)
-
-    def _show_held(self, head: Head) -> None:
-        """Add held-back text before the text that follows it; the calls of an answer may be interleaved."""
-        for other in [other for other in self._held if other != head and other[0] in ("text", "thought")]:
-            self._put(other, self._held.pop(other))
 
     def _put(self, head: Head, text: str) -> None:
         if self._heads and self._heads[-1] == head and head[0] != "call":

@@ -22,11 +22,12 @@ from compaction_app.core import parameters as normal
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.embedded import EmbeddedPlanner
 from compaction_app.core.gates import Refusal, Restraints
-from compaction_app.core.loop import Ended, Event, Exhausted, Loop, Origin, Outcome, Planner
+from compaction_app.core.loop import Ended, Event, Exhausted, Loop, Origin, Outcome, Planner, RequestListener
 from compaction_app.core.prune import PrunePlanner
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.hooks import NOTHING_PLANNED
 from compaction_app.models import Run
 from compaction_app.providers.error_mapping import Overflow, ProviderError
 from compaction_app.providers.types import UsageTotals
@@ -39,7 +40,7 @@ from sessions_app.sessionlog.errors import BadInput, Stopped
 from sessions_app.sessionlog.sourced_value import DEFAULT_SOURCE, resolve
 from sessions_app.sessionlog.text import is_noise
 
-from .hook_runner import NO_ANSWERS, HookAnswers, before_compact, choose_supplied, require_not_cancelled
+from .hook_runner import HookAnswers, SuppliedPlan, before_compact, choose_supplied
 from .model_registry import ResolvedModel, endpoint_of, level_taken, model_named
 
 OWN_SOURCE: Final = "this run"
@@ -132,7 +133,7 @@ def own_parameters(ratio: float | None, preserve_recent: int | None, query: str 
 # ---- a plan ----------------------------------------------------------------------------------------------
 
 
-class PlanListener(Protocol):
+class PlanListener(RequestListener, Protocol):
     """Receives the events of a plan while it is made, and can stop it."""
 
     def begin(self, plan: Plan) -> None:
@@ -140,11 +141,6 @@ class PlanListener(Protocol):
 
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
         """One event of the loop; `place` is the position of a call in an LLM planner's answers."""
-
-    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
-        """One event of an LLM planner, with the totals of the data sent and received."""
-
-    def is_stopped(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -155,7 +151,7 @@ class Plan:
     transcript: Transcript
     effective: EffectiveParameters
     restraints: Restraints
-    answers: HookAnswers = NO_ANSWERS
+    answers: HookAnswers[SuppliedPlan] = field(default_factory=lambda: HookAnswers(NOTHING_PLANNED))
     window: int | None = None
     store: DeletionStore = field(init=False)
     workbench: Workbench = field(init=False)
@@ -397,7 +393,7 @@ def dry_run(
             "Nothing was planned.",
         )
     answers = before_compact(lambda: document, leaf, transcript, "manual", stop=listener.is_stopped)
-    require_not_cancelled(answers)
+    answers.require_not_cancelled()
     name = model[1] if model is not None else ""
     window = ContextWindowLookup(home).window(name, document.log.state.window, reading.agent)
     plan = Plan(

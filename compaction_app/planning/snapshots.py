@@ -7,9 +7,7 @@ file that was rewritten in the meantime is a conflict, never a different text.
 from __future__ import annotations
 
 import secrets
-import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +28,7 @@ from sessions_app.document.document import Document
 from sessions_app.index.index_store import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
+from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import UNKNOWN_SIZE, ContextSize
 from sessions_app.sessionlog.entries import Entry, EntryKind, Target, Texts
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
@@ -60,7 +59,6 @@ class Prepared(msgspec.Struct, frozen=True):
     file: FileState
     parser: ParserState
     reader: str
-    reader_reason: str
     window: int | None = None
     writer: str = ""
     """The writer for which it was prepared; empty for the best one."""
@@ -139,7 +137,6 @@ def prepare_snapshot(
         file=state,
         parser=msgspec.convert(session.state["parser"], ParserState),
         reader=reading.reader.name,
-        reader_reason=reading.reason,
         window=window,
         writer=writer,
         context_size=tally.size,
@@ -218,13 +215,16 @@ class SnapshotTexts(Mapping[str, Texts]):
             result_for=entry.result_for,
         )
         again, found = read_place(self._agent, self._reader, place)
-        if not _is_same(entry, again):
+        # The blocks of an edit are those of a message with an unknown role.
+        is_edit = again.kind is EntryKind.EDIT
+        is_same = entry.role == again.role and frozenset(again.blocks or ()).issuperset(entry.blocks)
+        if not is_edit and not is_same:
             raise Conflict(
                 "session_rewritten",
                 f"{self._reader.path}: line {number} has changed. Nothing was written. Plan again: decisions that are "
                 "still valid are kept.",
             )
-        return texts_of_edit(found) if again.kind is EntryKind.EDIT else found
+        return texts_of_edit(found) if is_edit else found
 
 
 @contextmanager
@@ -264,12 +264,6 @@ def moved_in_snapshot(path: Path, prepared: Prepared, plan: Iterable[Target]) ->
     return moved(prepared.entries, plan, GENERATIONS[prepared.reader][1].turns, line)
 
 
-def _is_same(entry: TranscriptEntry, again: Entry) -> bool:
-    if again.kind is EntryKind.EDIT:
-        return True  # its blocks are those of a message with an unknown role
-    return entry.role == again.role and frozenset(again.blocks or ()).issuperset(entry.blocks)
-
-
 def is_unchanged(target: Target, before: Prepared, after: Prepared) -> bool:
     """Whether a target names the same content in two snapshots: an edit may have replaced the blocks of its entry."""
     return target.block_index is None or before.place_of(target.entry_id) == after.place_of(target.entry_id)
@@ -292,8 +286,7 @@ class LoadedSnapshot:
     transcript: Transcript
 
 
-_cache: OrderedDict[tuple[object, ...], LoadedSnapshot] = OrderedDict()
-_lock = threading.Lock()
+_cache = Recent[tuple[int, str], LoadedSnapshot](CACHED_ENTRIES, lambda kept: len(kept.transcript))
 
 
 def is_prepared(run: Run) -> bool:
@@ -318,19 +311,13 @@ def snapshot_of(run: Run, mark: str = "") -> LoadedSnapshot:
 
     Raises BadInput `not_prepared`.
     """
-    key = (run.pk, mark or mark_of(run))
-    with _lock:
-        if key in _cache:
-            _cache.move_to_end(key)
-            return _cache[key]
-    packed = Snapshot.objects.filter(run=run).values_list("packed", flat=True).get()
-    prepared = _decode(zlib.decompress(packed))
-    kept = LoadedSnapshot(prepared, prepared.transcript())
-    with _lock:
-        _cache[key] = kept
-        while len(_cache) > 1 and sum(len(one.transcript) for one in _cache.values()) > CACHED_ENTRIES:
-            _cache.popitem(last=False)
-    return kept
+
+    def load() -> LoadedSnapshot:
+        packed = Snapshot.objects.filter(run=run).values_list("packed", flat=True).get()
+        prepared = _decode(zlib.decompress(packed))
+        return LoadedSnapshot(prepared, prepared.transcript())
+
+    return _cache.get((run.pk, mark or mark_of(run)), load)
 
 
 def session_as_prepared(session: Session, prepared: Prepared) -> Document:

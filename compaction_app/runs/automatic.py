@@ -132,15 +132,12 @@ def _dealt_with(session: Session, now: datetime) -> str:
         return "its current state was already planned"
     if last is None:
         return ""
-    if last.parameters is None and not _is_written_since(session, last.created_at):
+    written = session.mtime_ns
+    if last.parameters is None and written is not None and written <= last.created_at.timestamp() * 1e9:
         return "planning it failed, and it has not changed since"
     if last.reviewed_at is not None and now - last.reviewed_at < REST:
         return "its proposal was looked at a moment ago"
     return _resting(runs, last, now)
-
-
-def _is_written_since(session: Session, moment: datetime) -> bool:
-    return session.mtime_ns is None or session.mtime_ns > moment.timestamp() * 1e9
 
 
 def _halted(run: Run) -> str:
@@ -149,15 +146,11 @@ def _halted(run: Run) -> str:
         return ""
     if run.state == RunState.CANCELLED or (run.state in FAILED and run.stop_requested):
         return "automatic planning was stopped"
-    if run.state in FAILED and _cancelled_by_hook(run):
-        return "a hook cancelled automatic planning"
-    return ""
-
-
-def _cancelled_by_hook(run: Run) -> bool:
     # A hook that cancels ends an attempt; another attempt begins with another `prepared`.
     word = run.events.filter(kind__in=(EventKind.PREPARED, EventKind.HOOKED)).order_by("-seq").first()
-    return word is not None and bool(word.data.get("cancelled"))
+    if run.state in FAILED and word is not None and word.data.get("cancelled"):
+        return "a hook cancelled automatic planning"
+    return ""
 
 
 def _resting(runs: QuerySet[Run], last: Run, now: datetime) -> str:
@@ -190,13 +183,12 @@ def _start(session: Session) -> Run | None:
             requested_parameters={},
             reason=session.due,
             automatic=True,
+            planner_note=chosen.note,
         )
     except RedlineError as fault:
         # Another process was faster, or the session has changed: the next check will find out.
         _log.warning("Session %d is due and was not planned (%s)", session.pk, fault.code)
         return None
-    if chosen.note:
-        Run.objects.filter(pk=run.pk).update(planner_note=chosen.note)
     _log.info("Run %d was started automatically (%s)", run.pk, run.reason)
     return run
 

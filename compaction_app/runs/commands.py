@@ -62,6 +62,7 @@ def start_run(
     writer: str = "",
     reason: str = "manual",
     automatic: bool = False,
+    planner_note: str = "",
     replaces: Run | None = None,
     selected: Iterable[Target] = (),
     why: str = "",
@@ -78,24 +79,14 @@ def start_run(
     reading = indexed_reading(session)
     if writer and reading is not None:
         reading.writer(writer)
-    run.reason, run.automatic, run.replaces = reason, automatic, replaces
+    run.reason, run.automatic, run.planner_note, run.replaces = reason, automatic, planner_note, replaces
     with transaction.atomic():
         _require_no_active_run(session)
         run.save()
+        human = {"source": Proposal.Source.HUMAN, "tool": Proposal.Source.HUMAN, "reason": well_formed(why), "call": 0}
         Proposal.objects.bulk_create(
-            [
-                Proposal(
-                    run=run,
-                    order=order,
-                    entry_id=target.entry_id,
-                    block_index=target.block_index,
-                    source=Proposal.Source.HUMAN,
-                    tool=Proposal.Source.HUMAN,
-                    reason=well_formed(why),
-                    call=0,
-                )
-                for order, target in enumerate(selected)
-            ]
+            Proposal(run=run, order=order, entry_id=entry_id, block_index=block_index, **human)
+            for order, (entry_id, block_index) in enumerate(selected)
         )
         transaction.on_commit(wake_workers)
     return run
@@ -196,13 +187,8 @@ def plan_again(run: Run) -> Run:
 def record_opened(run: Run, targets: Iterable[Target], now: datetime) -> None:
     """Record that a user opened these objects; those opened before keep their time."""
     rows = [
-        Opening(
-            run=run,
-            entry_id=target.entry_id,
-            block=WHOLE_ENTRY if target.block_index is None else target.block_index,
-            at=now,
-        )
-        for target in dict.fromkeys(targets)
+        Opening(run=run, entry_id=entry_id, block=WHOLE_ENTRY if block is None else block, at=now)
+        for entry_id, block in dict.fromkeys(targets)
     ]
     Opening.objects.bulk_create(rows, ignore_conflicts=True)
 

@@ -536,7 +536,12 @@ def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -
     if run is None:
         return None
     if shown is None or shown.seq != after:
-        shown = _as_shown(run, after)
+        # The content of a page with the events up to `after`: its last turn may still grow.
+        shown = FollowedRun(after, Log(), _points(run, after))
+        began = _turn_began(run, after)
+        if began is not None:
+            shown.log.take(_events(run.events.filter(seq__gte=began, seq__lte=after)))
+            shown.log.settle()
     # A worker may write between the two queries. Events that the row does not include yet come with the next row.
     events = list(_events(run.events.filter(seq__gt=after, seq__lte=run.last_seq))[: limit + 1])
     more = len(events) > limit
@@ -550,16 +555,6 @@ def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -
     mark = (run.state, run.stop_requested, run.calls, run.stats, run.usage, run.failure, run.parameters)
     is_same, shown.mark = mark == shown.mark, mark
     return Followed(run, changes, None if is_same else _steps(run, shown.points), shown, more)
-
-
-def _as_shown(run: Run, after: int) -> FollowedRun:
-    """The content of a page with the events up to `after`: its last turn, which may still grow, and the steps."""
-    log = Log()
-    began = _turn_began(run, after)
-    if began is not None:
-        log.take(_events(run.events.filter(seq__gte=began, seq__lte=after)))
-        log.settle()
-    return FollowedRun(after, log, _points(run, after))
 
 
 def _events(events: QuerySet[RunEvent]) -> QuerySet[RunEvent, Event]:

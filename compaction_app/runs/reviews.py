@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -108,7 +108,11 @@ def carried_from(run: Run) -> Carried:
         return Carried([], [], [])
     review = review_of(run)
     goes = review.approved.targets if review.approved is not None else ()
-    chosen = _chosen_targets(run)
+    chosen: set[Target] = set()
+    """The targets that a human's last decisions delete."""
+    for _, step, _ in decisions_in_force(run):
+        is_deleted = step.kind in (Kind.APPROVE, Kind.ADD, Kind.NARROW)
+        chosen = chosen.union(step.targets) if is_deleted else chosen.difference(step.targets)
     refused = [
         item.target for item in review.items.values() if item.standing is ReviewStatus.REFUSED and item.target in chosen
     ]
@@ -127,17 +131,6 @@ def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
     named = {target for step in steps if step.kind is Kind.REJECT for target in step.targets}
     own = [pin for pin in pins if pin not in hooked or pin in named]
     return own, [pin for pin in hooked if pin not in pins]
-
-
-def _chosen_targets(run: Run) -> set[Target]:
-    """The targets that a human's last decisions delete."""
-    chosen: set[Target] = set()
-    for _, step, _ in decisions_in_force(run):
-        if step.kind in (Kind.APPROVE, Kind.ADD, Kind.NARROW):
-            chosen.update(step.targets)
-        else:
-            chosen.difference_update(step.targets)
-    return chosen
 
 
 def review_of(run: Run) -> Review:
@@ -164,7 +157,7 @@ def decide(
     wanted = list(dict.fromkeys(targets))
     with transaction.atomic():
         _require_reviewable(run)
-        latest = _version(run)
+        latest = run.decisions.aggregate(last=Max("seq"))["last"] or 0
         if seen is not None and seen != latest:
             was, now_is = reviewed(run, seen).review, reviewed(run).review
             wanted = still_to_decide(was, now_is, kind, wanted, list(scope))
@@ -175,9 +168,7 @@ def decide(
 
 def approve_proposals(run: Run, now: datetime) -> None:
     """Approve all proposals, as if there were no decisions. Raises the errors of `decide`."""
-    proposed = reviewed(run, PINNED_SEQ).review
-    leads = [item.target for item in proposed.leads() if item.standing is ReviewStatus.UNDECIDED]
-    decide(run, Kind.APPROVE, leads, now, seen=PINNED_SEQ)
+    approve_undecided(run, now, PINNED_SEQ)
 
 
 def approve_undecided(run: Run, now: datetime, seen: int) -> None:
@@ -236,10 +227,6 @@ def _mark_and_version(run: Run) -> tuple[str, int]:
         raise not_prepared(run)
     mark, version = found
     return mark, version or 0
-
-
-def _version(run: Run) -> int:
-    return run.decisions.aggregate(last=Max("seq"))["last"] or 0
 
 
 def _require_reviewable(run: Run) -> None:
@@ -326,8 +313,8 @@ def still_to_decide(
 
     Raises Conflict `decided_elsewhere` if one of them, or of the scope, was decided differently.
     """
-    was, now = _Standings(seen), _Standings(latest)
-    changed = [target for target in dict.fromkeys((*targets, *scope)) if was.of(target) != now.of(target)]
+    was, now = _standings(seen), _standings(latest)
+    changed = [target for target in dict.fromkeys((*targets, *scope)) if was(target) != now(target)]
     alike = {target for target in changed if _stands(latest, target) is _ASKED.get(kind, ...)}
     otherwise = [target for target in changed if target not in alike]
     if otherwise:
@@ -335,29 +322,20 @@ def still_to_decide(
     return [target for target in targets if target not in alike]
 
 
-class _Standings:
-    """The status of each object of a review, the objects that share its content, and the decisions included in its
-    own."""
+def _standings(review: Review) -> Callable[[Target], frozenset[tuple[Target, ReviewStatus]]]:
+    """The status of each object of a review, of the objects that share its content, and of those decided with it."""
+    of_entry: dict[str, list[ReviewItem]] = {}
+    for item in review.items.values():
+        of_entry.setdefault(item.target.entry_id, []).append(item)
 
-    def __init__(self, review: Review) -> None:
-        self._review = review
-        self._of_entry: dict[str, list[ReviewItem]] = {}
-        for item in review.items.values():
-            self._of_entry.setdefault(item.target.entry_id, []).append(item)
+    def of(target: Target) -> frozenset[tuple[Target, ReviewStatus]]:
+        items = of_entry.get(target.entry_id, [])
+        if target.block_index is not None:  # then its own, and that of its entry
+            items = [item for item in items if item.target.block_index in (None, target.block_index)]
+        followers = (review.items[one] for one in review.followers.get(target, ()))
+        return frozenset((item.target, item.standing) for item in (*items, *followers))
 
-    def of(self, target: Target) -> frozenset[tuple[Target, ReviewStatus]]:
-        followers = self._review.followers.get(target, ())
-        return frozenset(
-            (item.target, item.standing)
-            for item in (*self._sharing(target), *(self._review.items[one] for one in followers))
-        )
-
-    def _sharing(self, target: Target) -> Iterable[ReviewItem]:
-        """The items of an entry; for a block, its own and that of its entry."""
-        items = self._of_entry.get(target.entry_id, [])
-        if target.block_index is None:
-            return items
-        return [item for item in items if item.target.block_index in (None, target.block_index)]
+    return of
 
 
 def _stands(review: Review, target: Target) -> ReviewStatus | None:

@@ -43,7 +43,7 @@ from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import EventKind, RunState
 from compaction_app.core.store import DeletionStore
 from compaction_app.models import Proposal, Run, RunEvent
-from compaction_app.planning.hook_runner import PINNED_SEQ, before_compact, require_not_cancelled, save_pins
+from compaction_app.planning.hook_runner import PINNED_SEQ, before_compact, save_pins
 from compaction_app.planning.plan import MANUAL_PLANNER, Plan, PlanListener, effective_parameters, planner_of_run
 from compaction_app.planning.snapshots import (
     is_prepared,
@@ -221,7 +221,7 @@ def _called(event: Called) -> dict[str, Any]:
     return {
         "call": event.number,
         "tool": event.result.name,
-        "arguments": event.planned.call.arguments,
+        "arguments": event.call.arguments,
         "sentence": event.result.sentence,
         "details": dict(event.result.details),
         "added": [target.to_json() for target in event.added],
@@ -298,7 +298,7 @@ def _plan(recorder: Recorder) -> Plan:
     )
     for message in plan.answers.messages:
         recorder.record(EventKind.HOOKED, message._asdict())
-    require_not_cancelled(plan.answers)
+    plan.answers.require_not_cancelled()
     plan.start_with(_carry_over(run, carried, plan.store, recorder))
     if run.planner == MANUAL_PLANNER and run.replaces is not None:
         plan.start_with({**plan.origins, **_selected_before(run, run.replaces, plan.store)})
@@ -331,7 +331,7 @@ def _prepare(run: Run, session: Session, carried: Carried, recorder: Recorder) -
         session,
         recorder.has_to_end,
     )
-    save_pins(run, answers, timezone.now())
+    save_pins(run, answers.pins, timezone.now())
     pins = frozenset(carried.pins) | (answers.pins.keys() - set(carried.unpinned))
     restraints = Restraints(pins=pins, thinking_guard=run.thinking_guard)
     return Plan(prepared.leaf_id, transcript, effective, restraints, answers, prepared.window)
@@ -371,13 +371,13 @@ def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Reco
     dropped: list[dict[str, Any]] = []
     if store.delete(request_of(wanted)) is not None:
         for target in wanted:
-            found = store.airlock.find(target)
+            found = store.transcript.find(target)
             if found is not None and found in store:
                 continue
             refusal = store.delete(request_of([target]))
             if refusal is not None:
                 dropped.append({**target.to_json(), "code": refusal.code, "message": refusal.message})
-    pins = [pin for pin in carried.pins if store.airlock.find(pin) is not None]
+    pins = [pin for pin in carried.pins if store.transcript.find(pin) is not None]
     origins = {target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets}
     with write_transaction():
         _supersede(run)

@@ -30,11 +30,10 @@ from compaction_app.core.transcript import prepare
 from compaction_app.models import SummaryDraft
 from compaction_app.planning.hook_runner import (
     HookSummary,
-    after_summary,
+    after_compact,
     ask_summary_hooks,
     ask_tree_hooks,
     never,
-    require_not_cancelled,
 )
 from compaction_app.planning.model_registry import endpoint_of, model_named
 from compaction_app.planning.model_request import Summarizer
@@ -49,9 +48,9 @@ from sessions_app.models import Session
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.errors import BadInput, Conflict, Stopped
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.text import editable, is_noise, printable
+from sessions_app.sessionlog.text import editable, is_noise
 
-from .summary_task import SummaryTask, branch_task, compaction_task
+from .summary_task import SummaryTask, branch_task, compaction_task, require_not_moved
 
 
 class AskedHooks(NamedTuple):
@@ -72,23 +71,18 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
     session = session_row(present.path)
     if task.move is not None:
         answers = ask_tree_hooks(present, task.move, session, stop)
-        require_not_cancelled(answers)
-        changed = keeping(task.with_focus(answers.focus), answers.supplied)
-        return AskedHooks(changed, answers.supplied, answers.messages, answers.label)
-    branch = present.tree.branch(present.leaf_id)
-    settings = task.present.reading.agent.settings.for_project(present.log.cwd, Path.home())
-    transcript = prepare(
-        branch,
-        present.texts(branch),
-        effective_parameters(settings, {}).values,
-        task.present.reading.rules(),
-        is_noise,
-    )
-    if transcript is None or task.preparation is None:
-        raise BadInput("nothing_to_summarise", f"{present.path} has nothing to summarise. Nothing was appended.")
-    found = ask_summary_hooks(present, present.leaf_id, transcript, task.preparation, session=session, stop=stop)
-    require_not_cancelled(found)
-    return AskedHooks(keeping(task, found.supplied), found.supplied, found.messages)
+        task = task.with_focus(answers.focus)
+    else:
+        branch, reading = present.branch(), present.reading
+        settings = effective_parameters(reading.agent.settings.for_project(present.log.cwd, Path.home()), {}).values
+        transcript = prepare(branch, present.texts(branch), settings, reading.rules(), is_noise)
+        if transcript is None or task.preparation is None:
+            raise BadInput("nothing_to_summarise", f"{present.path} has nothing to summarise. Nothing was appended.")
+        answers = ask_summary_hooks(present, present.leaf_id, transcript, task.preparation, session, stop)
+    answers.require_not_cancelled()
+    messages = tuple(one.text for one in answers.messages)
+    label = None if task.move is None else answers.label
+    return AskedHooks(keeping(task, answers.supplied), answers.supplied, messages, label)
 
 
 def keeping(task: SummaryTask, supplied: HookSummary | None) -> SummaryTask:
@@ -101,16 +95,8 @@ def keeping(task: SummaryTask, supplied: HookSummary | None) -> SummaryTask:
 def tell_hooks(task: SummaryTask, lines: tuple[bytes, ...], text: str, backup: Path) -> None:
     """Notify the hooks of a compaction that was appended; those of a move are notified when it is appended."""
     if task.is_compaction:
-        path = task.present.path
-        after_summary(
-            path,
-            session_row(path),
-            lines,
-            task.complete(text),
-            "manual",
-            backup,
-            from_hook=task.from_hook,
-        )
+        path, summary = task.present.path, task.complete(text)
+        after_compact(path, session_row(path), lines, backup, from_hook=task.from_hook, summary=summary)
 
 
 State = SummaryDraft.State
@@ -249,12 +235,7 @@ def task_of(draft: SummaryDraft) -> SummaryTask:
     """The range that a draft would replace. Raises Conflict `session_moved` if the session has continued since, and the
     errors of `new_task`."""
     task = new_task(draft.session, WantedSummary(draft.entry_id, draft.is_leaf, draft.focus))
-    if task.present.leaf_id != draft.leaf_id:
-        raise Conflict(
-            "session_moved",
-            f"The session {task.present.path} has continued since this summary was drafted: its last entry is "
-            f"{printable(task.present.leaf_id)} now. {NOT_APPENDED} Draft it again.",
-        )
+    require_not_moved(task.present, draft.leaf_id)
     return keeping(task, supplied_by(draft))
 
 

@@ -162,6 +162,7 @@ def view_task(session: Session, task: SummaryTask, text: str = "") -> TaskView:
     )
     kept = _kept(task, branch)
     previous = task.preparation is not None and bool(task.previous)
+    summaries = [entry for entry in branch if entry.role == Role.COMPACTION_SUMMARY]
     first = next((entry for entry in kept if entry.id == task.first_kept_id), None)
     share = replacement.tokens_after / max(1, replacement.tokens_before)
     return TaskView(
@@ -171,7 +172,7 @@ def view_task(session: Session, task: SummaryTask, text: str = "") -> TaskView:
         tokens=before.of(replacement.tokens_replaced),
         images=replacement.images,
         left_out=task.left_out,
-        updates=_written_at(branch) if previous else None,
+        updates=summaries[-1].moment if previous and summaries else None,
         is_update=previous,
         kept=len(kept),
         kept_turns=_turns(numbers[entry.id] for entry in kept if entry.id in numbers),
@@ -179,7 +180,7 @@ def view_task(session: Session, task: SummaryTask, text: str = "") -> TaskView:
         is_split=any(part.kind is SummaryKind.TURN for part in task.parts),
         cut_before=first.role if first is not None else "",
         target_id=task.leaf_id or "",
-        files=_below_project(task.files, session.cwd),
+        files=FileLists(*(tuple(below_project(name, session.cwd) for name in names) for names in task.files)),
         before=before,
         after=before.without(replacement.tokens_before - replacement.tokens_after),
         limit=sum(part.output_limit for part in task.parts),
@@ -243,17 +244,6 @@ def _kept(task: SummaryTask, branch: Sequence[Entry]) -> list[Entry]:
     if task.kept_ids is None:
         return task.present.tree.branch(task.leaf_id) if task.leaf_id is not None else []
     return [entry for entry in branch if entry.id in task.kept_ids]
-
-
-def _written_at(branch: Iterable[Entry]) -> datetime | None:
-    """The time of the newest compaction of a branch."""
-    found = [entry for entry in branch if entry.role == Role.COMPACTION_SUMMARY]
-    return found[-1].moment if found else None
-
-
-def _below_project(files: FileLists, project: str) -> FileLists:
-    read, modified = (tuple(below_project(name, project) for name in names) for names in files)
-    return FileLists(read, modified)
 
 
 def _turns(numbers: Iterable[int]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,12 +54,11 @@ from sessions_app.sessionlog.context import Message, model_of
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.text import plural, printable
-from sessions_app.storage.session_loader import LoadedSession
 
 _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SummaryTask:
     """One summary to be written."""
 
@@ -75,7 +75,6 @@ class SummaryTask:
     """The number of older messages among them that the model does not receive, because they do not fit."""
     replacement: Replacement
     """The replacement with an empty draft."""
-    check: DraftCheck
     leaf_id: str | None
     """The entry after which the summary is appended; None before the first one."""
     range: SummaryRange | None
@@ -95,17 +94,18 @@ class SummaryTask:
         found = self.range.from_entry(first_kept_id)
         branch = self.present.tree.branch(self.present.leaf_id)
         replacement = drafted_compaction(branch, self.replacement.before, found, "")
-        return replace(
-            self,
-            range=found,
-            replaced=found.summarised,
-            replacement=replacement,
-            check=_check(self.present, replacement),
-        )
+        return replace(self, range=found, replaced=found.summarised, replacement=replacement)
 
     def with_focus(self, focus: str) -> SummaryTask:
         """The same task with another focus."""
         return replace(self, parts=tuple(part._replace(focus=focus) for part in self.parts))
+
+    @cached_property
+    def check(self) -> DraftCheck:
+        """Judges drafts by the texts of the messages that are replaced and kept."""
+        replaced, kept = self.replacement.replaced, self.replacement.kept
+        texts = self.present.texts(message.source for message in (*replaced, *kept))
+        return DraftCheck(replaced, kept, texts, self.present.log.cwd)
 
     @property
     def is_compaction(self) -> bool:
@@ -160,12 +160,7 @@ class SummaryTask:
             raise BadInput("empty_summary", f"The summary is empty. {NOT_APPENDED}")
 
         def make(present: Document) -> EntryChange:
-            if present.leaf_id != self.present.leaf_id:
-                raise Conflict(
-                    "session_moved",
-                    f"The session {present.path} has continued since this summary was drafted: its last entry is "
-                    f"{printable(present.leaf_id)} now. {NOT_APPENDED} Draft it again.",
-                )
+            require_not_moved(present, self.present.leaf_id)
             words = f"of {self.counted}"
             if not self.is_compaction:
                 words += " that were left"
@@ -207,6 +202,16 @@ class SummaryTask:
         )
 
 
+def require_not_moved(present: Document, leaf_id: str) -> None:
+    """Raise Conflict `session_moved` if a session has continued since a summary was drafted at this last entry."""
+    if present.leaf_id != leaf_id:
+        raise Conflict(
+            "session_moved",
+            f"The session {present.path} has continued since this summary was drafted: its last entry is "
+            f"{printable(present.leaf_id)} now. {NOT_APPENDED} Draft it again.",
+        )
+
+
 def branch_task(
     path: Path, entry_id: str, focus: str = "", window: int | None = None, *, is_leaf: bool = False
 ) -> SummaryTask:
@@ -245,7 +250,6 @@ def branch_task(
         "",
         fitting.left_out,
         replacement,
-        _check(present, replacement),
         leaf_id,
         None,
         0,
@@ -304,7 +308,6 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
         previous,
         0,
         replacement,
-        _check(present, replacement),
         present.leaf_id,
         found,
         tokens_before(context),
@@ -361,8 +364,3 @@ def _previous(form: SummaryFormat, entry: Entry | None, line: ReadLine) -> str:
     """The text of the summary that is updated."""
     found = form.recorded_summary(line(entry)) if entry is not None else None
     return found.text if found is not None else ""
-
-
-def _check(present: LoadedSession, replacement: Replacement) -> DraftCheck:
-    sources = [message.source for message in (*replacement.replaced, *replacement.kept)]
-    return DraftCheck(replacement.replaced, replacement.kept, present.texts(sources), present.log.cwd)

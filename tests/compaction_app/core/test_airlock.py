@@ -283,7 +283,7 @@ def unrepaired(transcript: Transcript, *chosen: Object) -> Refusal | None:
     plan = Airlock(transcript).empty_plan()
     for found in chosen:
         plan.add(found)
-    judge = Judgement(transcript, NO_RESTRAINTS, frozenset())
+    judge = Judgement(transcript, NO_RESTRAINTS)
     return next(filter(None, (gate(judge, plan) for gate in airlock.PLAN_GATES)), None)
 
 

@@ -283,9 +283,9 @@ def test_every_requested_target_has_a_reason():
     run = Run(work(Session(), 1, 120).prepare())
     asked = 0
     for called in run.calls:
-        if called.planned.call.name == "context_delete":
-            reasons = called.planned.reasons
-            assert called.planned.call.arguments == request_of(reasons)
+        if called.call.name == "context_delete":
+            reasons = called.call.reasons
+            assert called.call.arguments == request_of(reasons)
             assert all(reason.strip() for reason in reasons.values())
             asked += len(reasons)
     assert asked > 20

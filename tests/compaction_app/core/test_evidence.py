@@ -193,7 +193,7 @@ def require_true_claims(run: Run, transcript: Transcript) -> None:
     standing = FileHistory(file_calls(transcript)).standing(lambda found: found not in run.store)
     for order, later in standing.items():
         shown = transcript.pairs.calls[order].results[0]
-        origin = run.loop.origins.get(run.store.airlock.target(shown))
+        origin = run.loop.origins.get(run.store.transcript.target(shown))
         if origin is not None and origin.reason.startswith("superseded") and later.standing.total:
             assert later.standing.is_enough, origin.reason
             assert later.call is not None

@@ -13,7 +13,6 @@ from compaction_app.core.loop import (
     Nudged,
     Origin,
     Outcome,
-    PlannedCall,
     PlannerTurn,
     Report,
     drive,
@@ -39,20 +38,20 @@ def workbench(*messages: Recorded, ratio: float = 0.5) -> Workbench:
     return Workbench(DeletionStore(transcript_of(*(messages or TALK), compression_ratio=ratio)))
 
 
-def delete(*targets: Recorded, **reasons: str) -> PlannedCall:
+def delete(*targets: Recorded, **reasons: str) -> ToolCall:
     wanted = {Target(entry_id): reason for entry_id, reason in reasons.items()}
-    return PlannedCall(ToolCall("context_delete", {"deletions": list(targets)}), wanted)
+    return ToolCall("context_delete", {"deletions": list(targets)}, wanted)
 
 
-def tool(name: str, **arguments: Any) -> PlannedCall:
-    return PlannedCall(ToolCall(name, arguments))
+def tool(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(name, arguments)
 
 
 def run(loop: Loop, *turns: PlannerTurn) -> list[Event]:
     return [event for turn in turns for event in loop.take(turn)]
 
 
-def ended(*calls: PlannedCall) -> Ended:
+def ended(*calls: ToolCall) -> Ended:
     """The end of a run that makes these calls in one turn, and then stops."""
     found = run(Loop(workbench()), PlannerTurn(list(calls)), STOP, STOP)[-1]
     assert isinstance(found, Ended)

@@ -20,12 +20,12 @@ def test_the_manifest_shows_the_80_largest_deletable_entries_in_transcript_order
     sizes = [(number * 37) % 101 + 1 for number in range(120)]
     manifest = manifest_of(transcript_of(user("x" * 9_000), *(assistant(text("y" * 4 * size)) for size in sizes)))
     largest = sorted(sizes, reverse=True)[:80]
-    shown = [entry.tokens for entry in manifest.entries]
+    shown = [entry["tokens"] for entry in manifest["entries"]]
     assert len(shown) == 80
     assert sorted(shown, reverse=True) == largest
-    positions = [int(entry.entry_id[1:]) for entry in manifest.entries]
+    positions = [int(entry["entryId"][1:]) for entry in manifest["entries"]]
     assert positions == sorted(positions)
-    assert (manifest.deletable, manifest.deletable_tokens) == (120, sum(sizes))
+    assert (manifest["deletable"], manifest["deletableTokens"]) == (120, sum(sizes))
 
 
 def test_protected_entries_are_counted_per_reason_and_not_shown():
@@ -44,18 +44,18 @@ def test_protected_entries_are_counted_per_reason_and_not_shown():
         )
     )
     once = ("custom", "branch_summary", "assistant_error", "tool_error", "failed_command", "recent")
-    assert manifest.protected == {"user": 2, **dict.fromkeys(once, 1)}
-    assert [entry.entry_id for entry in manifest.entries] == ["e8"]
+    assert manifest["protected"] == {"user": 2, **dict.fromkeys(once, 1)}
+    assert [entry["entryId"] for entry in manifest["entries"]] == ["e8"]
 
 
 def test_the_manifest_prints_as_json_with_previews_of_at_most_240_utf16_units():
     manifest = manifest_of(transcript_of(user("go"), assistant(text("abcd"), call("c1"))))
     entry = {"entryId": "e2", "role": "assistant", "tokens": 3, "blocks": 2, "preview": "abcd\ntoolCall c1 read {}"}
     sums = {"deletable": 1, "deletableTokens": 3, "protected": {"user": 1}}
-    assert json.loads(json.dumps(manifest.to_json())) == {"entries": [entry], **sums}
+    assert json.loads(json.dumps(manifest)) == {"entries": [entry], **sums}
     words = ["a" * 240, "b" * 241, "🙂" * 120, "🙂" * 121]
     manifest = manifest_of(transcript_of(user("go"), *(assistant(text(one)) for one in words)))
-    previews = [entry.preview for entry in manifest.entries]
+    previews = [entry["preview"] for entry in manifest["entries"]]
     assert previews == ["a" * 240, "b" * 240 + "…", "🙂" * 120, "🙂" * 120 + "…"]
 
 

@@ -155,7 +155,7 @@ def test_a_second_attempt_keeps_what_the_first_one_chose():
     again = DeletionStore(transcript)
     assert again.delete(request_of([Target("e3")])) is None
     turn = PrunePlanner(transcript).next_turn(Loop(Workbench(again)).report)
-    assert Workbench(again).call(turn.calls[0].call).refusal is None
+    assert Workbench(again).call(turn.calls[0]).refusal is None
     assert set(again.targets) == set(pruned.store.targets)
 
 

@@ -14,10 +14,6 @@ from compaction_app.core import hook_answers
 from compaction_app.core.hook_answers import answers_in
 from compaction_app.core.summary_ranges import branch_left, compaction_range
 from compaction_app.hooks import (
-    AFTER,
-    AFTER_TREE,
-    BEFORE,
-    BEFORE_TREE,
     Adjust,
     Cancel,
     HookSignal,
@@ -34,17 +30,16 @@ from compaction_app.hooks import (
 )
 from compaction_app.planning import hook_runner
 from compaction_app.planning.hook_runner import (
-    SummaryAnswers,
-    after_summary,
+    HookAnswers,
+    after_compact,
     ask_summary_hooks,
-    require_not_cancelled,
 )
 from sessions_app.agents.base import CompactionBudget
 from sessions_app.agents.pure.format import FileLists
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.compaction_app.planning.test_hooks import DOCUMENT, heard, table_of
+from tests.compaction_app.planning.test_hooks import DOCUMENT, arguments_of, heard, table_of
 from tests.factories import message, prepare, session_bytes, user, whole, working_session
 from tests.files import place
 from tests.html import missing
@@ -86,12 +81,12 @@ def move(loaded: LoadedSession, **values: Any) -> hook_runner.TreeMove:
     return hook_runner.TreeMove("e9", "other", "e9", branch_left(loaded.tree, "other", "e9"), **values)
 
 
-def asked(loaded: LoadedSession, **values: Any) -> hook_runner.TreeAnswers:
+def asked(loaded: LoadedSession, **values: Any) -> HookAnswers:
     return hook_runner.ask_tree_hooks(loaded, move(loaded, **values))
 
 
 def test_later_hooks_see_what_earlier_ones_changed_of_a_users_move_and_the_last_wins(loaded):
-    assert asked(loaded, focus="tests", label="x") == hook_runner.TreeAnswers("tests", "x")
+    assert asked(loaded, focus="tests", label="x") == HookAnswers(hook_runner.NOT_MOVED, "tests", "x")
     seen: list[tuple[str, str]] = []
     answer(session_before_tree, Adjust(focus="a", label="one"))
     connect(session_before_tree, lambda focus, label, **_: seen.append((focus, label)))
@@ -106,7 +101,7 @@ def test_a_hook_receives_what_is_left_behind(loaded, session):
     seen = heard(session_before_tree)
     hook_runner.ask_tree_hooks(loaded, move(loaded, wants_summary=True, focus="tests"), session, lambda: True)
     (sent,) = seen
-    assert set(sent) == {"signal", "sender", *BEFORE_TREE}
+    assert set(sent) == arguments_of("session_before_tree")
     assert [entry.id for entry in sent["entries"]] == ["other"]
     assert (sent["target_id"], sent["old_leaf_id"], sent["new_leaf_id"]) == ("e9", "other", "e9")
     assert (sent["common_ancestor_id"], sent["wants_summary"], sent["focus"]) == ("e5", True, "tests")
@@ -123,7 +118,7 @@ def test_a_supplied_summary_is_used_only_if_one_is_wanted(loaded):
     assert (wanted.label, later) == ("x", [])
     unwanted = asked(loaded)
     assert (unwanted.supplied, len(later)) == (None, 1)
-    assert "It is not used, because none is wanted." in unwanted.messages[-1]
+    assert "It is not used, because none is wanted." in unwanted.messages[-1].text
 
 
 @pytest.mark.parametrize("found", [Cancel("not today"), {"cancel": True}])
@@ -131,11 +126,11 @@ def test_a_cancelled_move_is_refused_with_the_name_of_the_hook(loaded, found):
     answer(session_before_tree, found)
     later = heard(session_before_tree)
     answers = asked(loaded)
-    code, words = code_of(lambda: hook_runner.require_not_cancelled(answers))
+    code, words = code_of(answers.require_not_cancelled)
     assert (code, later) == ("cancelled_by_hook", [])
     assert "answer.<locals>" in words
     assert words.endswith("Nothing was moved.")
-    hook_runner.require_not_cancelled(hook_runner.TreeAnswers("", ""))
+    HookAnswers("").require_not_cancelled()
 
 
 def test_a_hook_of_moves_that_fails_is_not_skipped(loaded):
@@ -175,7 +170,7 @@ def test_every_receiver_learns_of_a_move_even_if_others_fail(loaded, session, tm
     lines = [json.dumps(line).encode()]
     hook_runner.after_move(loaded.path, session, move(loaded), lines, tmp_path, summary=WORDS, from_hook=True)
     (sent,) = received
-    assert set(sent) == {"signal", "sender", *AFTER_TREE}
+    assert set(sent) == arguments_of("session_tree")
     assert (sent["entries"], sent["summary"], sent["from_hook"]) == ([line], WORDS, True)
     assert (sent["old_leaf_id"], sent["new_leaf_id"]) == ("other", "e9")
 
@@ -211,9 +206,9 @@ def ask(loaded, transcript, preparation):
 
 def test_a_hook_receives_what_a_summary_would_replace(ask, transcript, preparation):
     seen = heard(session_before_compact)
-    assert ask() == SummaryAnswers()
+    assert ask() == HookAnswers(hook_runner.NOTHING_SUMMARISED)
     (sent,) = seen
-    assert set(sent) == {"signal", "sender", *BEFORE}
+    assert set(sent) == arguments_of("session_before_compact")
     assert (sent["summary"], sent["preparation"]) == (preparation, transcript)
     assert sent["branch"][-1].id == "e27"
     assert not sent["stop"]()
@@ -248,7 +243,7 @@ def test_a_summary_does_not_replace_what_a_hook_pins(ask, index):
 
 def test_a_pin_of_what_stays_does_not_matter_and_a_hook_may_keep_more(ask, preparation):
     answer(session_before_compact, Pin([Target(preparation.first_kept_id), Target("nowhere")]))
-    assert ask() == SummaryAnswers()
+    assert ask().supplied is None
     answer(session_before_compact, Pin([Target("e6")]), SupplySummary(WORDS, first_kept_id="e4"))
     assert ask().supplied.first_kept_id == "e4"
 
@@ -256,7 +251,7 @@ def test_a_pin_of_what_stays_does_not_matter_and_a_hook_may_keep_more(ask, prepa
 def test_a_cancelled_summary_is_refused_with_the_reason(ask):
     answer(session_before_compact, Pin([Target("e2")]), Cancel("not today"))
     answers = ask()
-    code, words = code_of(lambda: require_not_cancelled(answers))
+    code, words = code_of(answers.require_not_cancelled)
     assert code == "cancelled_by_hook"
     assert words.endswith("not today. Nothing was summarised.")
 
@@ -271,9 +266,9 @@ def test_an_answer_that_a_summary_cannot_have_stops_it(ask, found):
 
 def test_receivers_learn_that_a_compaction_is_a_summary(loaded, session, tmp_path):
     received = heard(session_compact)
-    after_summary(loaded.path, session, [b'{"id":"n"}'], WORDS, "manual", tmp_path, from_hook=False)
+    after_compact(loaded.path, session, [b'{"id":"n"}'], tmp_path, from_hook=False, summary=WORDS)
     (sent,) = received
-    assert set(sent) == {"signal", "sender", *AFTER}
+    assert set(sent) == arguments_of("session_compact")
     assert (sent["summary"], sent["result"], sent["parameters"]) == (WORDS, None, None)
     assert sent["entries"] == [{"id": "n"}]
 
