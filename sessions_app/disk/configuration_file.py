@@ -107,16 +107,9 @@ def _replace(file: ConfigurationFile, content: bytes | None) -> None:
             file.real.unlink()
         else:
             draft = file.real.with_name(f".{file.real.name}.{DRAFT}-{secrets.token_hex(4)}")
-            if file.content is None:
-                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                undo.callback(draft.unlink, missing_ok=True)
-                with os.fdopen(descriptor, "wb") as new:
-                    new.write(content)
-                    new.flush()
-                    os.fsync(descriptor)
-            else:
-                with created(draft, stat_file(file.real), undo) as descriptor:
-                    write_all(descriptor, content)
+            like = stat_file(file.real) if file.content is not None else None
+            with created(draft, like, undo) as descriptor:
+                write_all(descriptor, content)
             _require_unchanged(file)
             draft.replace(file.real)
         sync_directory(file.real.parent)

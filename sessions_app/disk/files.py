@@ -23,10 +23,11 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import filelock
 import msgspec
 
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
@@ -155,6 +156,17 @@ def reported(path: Path, not_done: str, code: str = "io_error") -> Iterator[None
         yield
     except OSError as error:
         raise os_failure(error, path, not_done, code) from error
+
+
+def acquired_lock(path: Path, seconds: float, busy: RedlineError) -> AbstractContextManager[object]:
+    """A lock file that is held from now on, by nobody else, until the end of a block.
+
+    Raises `busy` if another process, or another part of this one, holds it for so many seconds; and OSError.
+    """
+    try:
+        return filelock.FileLock(path, thread_local=False).acquire(timeout=seconds, poll_interval=0.02)
+    except filelock.Timeout as fault:
+        raise busy from fault
 
 
 FileIdentity = tuple[int, int]
@@ -502,12 +514,20 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a small file that only its user can read, replacing any with this name in one step. Raises OSError."""
+    """Write a small file that only its user can read, replacing any with this name in one step, synced to disk on
+    return. The draft is private from its first byte, whatever the mode of the file that it replaces. Raises OSError."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    draft.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            sync(descriptor)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
 
 
 def content_created_once(path: Path, make: Callable[[], str]) -> str:

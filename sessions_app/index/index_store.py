@@ -15,14 +15,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import filelock
 import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 from django.db.models import BooleanField, DateTimeField, ExpressionWrapper, F, Func, IntegerField, JSONField, Q, Value
 
-from sessions_app.disk.files import SessionReader, file_state, reported, stat_file
+from sessions_app.disk.files import SessionReader, acquired_lock, file_state, reported, stat_file
 from sessions_app.disk.rendered import DOCUMENT_SUFFIX
 from sessions_app.models import INDEXED_FIELDS, Root, Session, insert_statement
 from sessions_app.models import Entry as EntryRow
@@ -211,17 +210,11 @@ def only_indexer(*paths: Path) -> Iterator[None]:
 def index_lock(name: str, seconds: float, busy: str, not_done: str) -> Iterator[None]:
     """Hold a lock of the index. Raises Conflict `being_indexed` with the sentences in `busy`, and SystemFailure."""
     locks = settings.REDLINE_DATA_DIR / "locks"
-    lock = filelock.FileLock(locks / f"{name}.lock", thread_local=False)
     with reported(locks, not_done):
         locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=seconds, poll_interval=0.02)
-        except filelock.Timeout as fault:
-            raise Conflict("being_indexed", busy) from fault
-    try:
+        lock = acquired_lock(locks / f"{name}.lock", seconds, Conflict("being_indexed", busy))
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 # ---- writing -----------------------------------------------------------------------------------------------

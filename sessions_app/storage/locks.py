@@ -31,12 +31,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import filelock
 import msgspec
 
 from sessions_app.disk.copies import DRAFTS, draft_path
 from sessions_app.disk.files import (
     CHUNK,
+    acquired_lock,
     file_state,
     opened,
     pread,
@@ -230,16 +230,12 @@ def session_lock(
         raise ValueError("the timeout of a lock is not negative")
     locks = data_dir / "locks"
     intent = intent_path(data_dir, path)
-    lock = filelock.FileLock(intent.with_suffix(".lock"), thread_local=False)
+    busy = Conflict("session_locked", f"{path} is locked by another Redline process. {NOTHING_WRITTEN} Try again soon.")
     with reported(locks, f"{path} was not locked and {NOTHING_WRITTEN.lower()}"):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         locks.mkdir(mode=0o700, exist_ok=True)
-        try:
-            lock.acquire(timeout=timeout)
-        except filelock.Timeout as busy:
-            message = f"{path} is locked by another Redline process. {NOTHING_WRITTEN} Try again soon."
-            raise Conflict("session_locked", message) from busy
-    try:
+        lock = acquired_lock(intent.with_suffix(".lock"), timeout, busy)
+    with lock:
         locked = LockedSession(path, intent, Recovery(RecoveryKind.NOT_NEEDED))
         try:
             with reported(path, "An interrupted step was not settled."):
@@ -247,8 +243,6 @@ def session_lock(
             yield locked
         finally:
             locked.held = False
-    finally:
-        lock.release()
 
 
 def intent_path(data_dir: Path, session: Path) -> Path:
