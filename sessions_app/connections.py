@@ -175,7 +175,12 @@ def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
     """What connecting an agent would change, for all projects or for one. Raises BadInput and SystemFailure."""
     agent, bridge, directory, name = _target(key, project)
     if directory is not None:
-        _require_directory(directory)
+        try:
+            is_directory = directory.is_dir()
+        except OSError as fault:
+            raise BadInput("no_such_project", f"{directory} cannot be used: {fault.strerror}. {NOTHING}") from fault
+        if not is_directory:
+            raise BadInput("no_such_project", f"{directory} is not a directory. {NOTHING}")
     _require_one_scope(agent, directory)
     file = read_configuration_file(bridge.path(Path.home(), directory), directory)
     known = _known(name)
@@ -247,15 +252,6 @@ def _target(key: str, project: Path | None) -> tuple[Agent, Bridge, Path | None,
     slug = _NOT_IN_NAME.sub("-", directory.name.lower()).strip("-")[:40]
     digest = sha256_of(str(directory).encode(errors="surrogateescape"))[:8]
     return agent, agent.bridge, directory, "-".join(filter(None, (key, slug, digest)))
-
-
-def _require_directory(path: Path) -> None:
-    try:
-        is_directory = path.is_dir()
-    except OSError as fault:
-        raise BadInput("no_such_project", f"{path} cannot be used: {fault.strerror}. {NOTHING}") from fault
-    if not is_directory:
-        raise BadInput("no_such_project", f"{path} is not a directory. {NOTHING}")
 
 
 def _require_one_scope(agent: Agent, project: Path | None) -> None:

@@ -105,15 +105,11 @@ def _thinking(request: Request) -> dict[str, Any]:
     if request.thinking_style == ThinkingStyle.ADAPTIVE:
         # Since Opus 4.7 reasoning is left out unless requested, and nothing could be watched.
         thinking = {"type": "adaptive", "display": "summarized"}
-        return {"thinking": thinking, "output_config": {"effort": _effort(request)}}
+        highest = "max" if _BEFORE_XHIGH.search(request.model) else "xhigh"
+        effort = {"minimal": "low", "xhigh": highest}.get(request.thinking, request.thinking)
+        return {"thinking": thinking, "output_config": {"effort": effort}}
     tokens = min(BUDGETS[request.thinking], request.output_limit - ANSWER_TOKENS)
     return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= LEAST_BUDGET else {}
-
-
-def _effort(request: Request) -> str:
-    if request.thinking == "minimal":
-        return "low"
-    return "max" if request.thinking == "xhigh" and _BEFORE_XHIGH.search(request.model) else request.thinking
 
 
 def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:

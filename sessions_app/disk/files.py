@@ -344,15 +344,9 @@ class SessionReader:
     def _begins_with(self, segments: tuple[tuple[int, str], ...], size: int) -> bool:
         start = 0
         for end, recorded in segments:
-            if end > size:
+            if end > size or hashed(self._read_all, start, end).hexdigest() != recorded:
                 return False
-            digest = hashlib.sha256()
-            while start < end:
-                piece = self._read_all(start, min(CHUNK, end - start))
-                digest.update(piece)
-                start += len(piece)
-            if digest.hexdigest() != recorded:
-                return False
+            start = end
         return True
 
     def _restart(self, start: int) -> None:
@@ -410,6 +404,15 @@ class SessionReader:
 
     def _rewritten(self, what: str) -> Conflict:
         return Conflict("session_rewritten", f"{self.path}: {what}. The data read so far is invalid. Read it again.")
+
+
+def first_bytes(reader: SessionReader, size: int) -> Iterator[bytes]:
+    """The first `size` bytes of a session: an agent may append between two readings."""
+    for chunk in reader.chunks(0):
+        yield chunk[:size]
+        size -= len(chunk)
+        if size <= 0:
+            return
 
 
 def real_path(path: Path) -> Path:
@@ -504,6 +507,20 @@ def last_line_start(read: Callable[[int, int], bytes], size: int) -> int:
         if cut:
             break
     return start
+
+
+def hashed(
+    read: Callable[[int, int], bytes], start: int, end: int, known: hashlib._Hash | None = None
+) -> hashlib._Hash:
+    """The hash of the bytes from `start` to `end`, or `known`, the one of what precedes them, continued.
+
+    `read(offset, length)` returns so many bytes from an offset.
+    """
+    digest = known.copy() if known is not None else hashlib.sha256()
+    while start < end and (piece := read(start, min(CHUNK, end - start))):
+        digest.update(piece)
+        start += len(piece)
+    return digest
 
 
 def write_all(fd: int, data: bytes) -> None:

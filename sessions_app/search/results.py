@@ -18,7 +18,7 @@ import sqlite3
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from heapq import nsmallest
@@ -50,8 +50,14 @@ from .text_index import text_progress
 SESSIONS_ON_PAGE: Final = 10
 PLACES_OF_SESSION: Final = 3
 """Places that are shown of each session."""
-FACETS: Final = ("agent", "in", "is", "tool", "project")
-"""The names of the filters by which results can be narrowed."""
+FACETS: Final[Mapping[str, tuple[str, Mapping[Any, str] | None]]] = {
+    "agent": ("Agent", {key: agent.label for key, agent in AGENTS.items()}),
+    "in": ("Where", KINDS),
+    "is": ("State", STATES),
+    "tool": ("Tool", None),
+    "project": ("Project", None),
+}
+"""The filters by which results can be narrowed, each with its label, and the labels of its values if they are known."""
 _Traits = tuple[str, int, int, str, str]
 WHO_CHARACTERS: Final = 24
 READ_ALL: Final = 20
@@ -257,17 +263,6 @@ def _sessions_of(groups: Iterable[MatchGroup], known: int, *, shown_only: bool) 
     return _Sessions(found.among(keys))
 
 
-def _tests(filters: SearchFilters) -> list[Callable[[Any], bool]]:
-    """For each facet, a test whether a value passes the filters."""
-    return [
-        lambda agent: not filters.agents or agent in filters.agents,
-        lambda kind: not filters.kinds or kind in filters.kinds,
-        lambda state: not filters.states or state in filters.states,
-        lambda tool: not filters.tools or tool in filters.tools,
-        lambda project: not filters.projects or filters.in_project(project),
-    ]
-
-
 def _order(groups: Iterable[MatchGroup], known: _Sessions, sort: str) -> list[int]:
     """The keys of the sessions, latest first; with the order `best`, first by their most informative kind."""
     kinds: dict[int, int] = {}
@@ -290,42 +285,35 @@ def _narrow(
         if group.session in known.owners:
             agent, project = known.owners[group.session]
             alike.setdefault((agent, group.kind, group.state, group.tool, project), []).append(group)
-    counts: dict[str, Counter[Any]] = {name: Counter() for name in FACETS}
-    tests = _tests(filters)
+    projects = {project for *_, project in alike if filters.in_project(project)}
+    chosen: list[frozenset[Any]] = [filters.agents, filters.kinds, filters.states, filters.tools, frozenset(projects)]
+    is_limited = [*map(bool, chosen[:-1]), bool(filters.projects)]
+    counts: list[Counter[Any]] = [Counter() for _ in FACETS]
     matching: list[MatchGroup] = []
     for traits, found in alike.items():
-        failed = [number for number, test in enumerate(tests) if not test(traits[number])]
+        failed = [facet for facet, trait in enumerate(traits) if is_limited[facet] and trait not in chosen[facet]]
         if not failed:
             matching += found
         places = sum(group.places for group in found)
-        for facet, name in enumerate(FACETS):
+        for facet, trait in enumerate(traits):
             if failed in ([], [facet]):
-                counts[name][traits[facet]] += places
-    return matching, _facets(counts, filters)
-
-
-def _facets(counts: Mapping[str, Counter[Any]], filters: SearchFilters) -> list[Facet]:
-    agents = {key: agent.label for key, agent in AGENTS.items()}
-    chosen_projects = {one for one in counts["project"] if filters.projects and filters.in_project(one)}
-    return [
-        _facet("agent", "Agent", agents, counts, filters.agents, filters.given),
-        _facet("in", "Where", KINDS, counts, filters.kinds, filters.given),
-        _facet("is", "State", STATES, counts, filters.states, filters.given),
-        _facet("tool", "Tool", None, counts, filters.tools, filters.given),
-        _facet("project", "Project", None, counts, chosen_projects, filters.given),
+                counts[facet][trait] += places
+    chosen[-1] &= counts[-1].keys()
+    facets = [
+        _facet(name, label, labels, counted, wanted, filters.given)
+        for (name, (label, labels)), counted, wanted in zip(FACETS.items(), counts, chosen, strict=True)
     ]
+    return matching, facets
 
 
 def _facet(
     name: str,
     label: str,
     labels: Mapping[Any, str] | None,
-    counts: Mapping[str, Counter[Any]],
-    chosen: Iterable[Any],
+    counted: Counter[Any],
+    chosen: frozenset[Any],
     given: Collection[tuple[str, str]],
 ) -> Facet:
-    counted = counts[name]
-    chosen = frozenset(chosen)
     if labels is None:
         most = [value for value, _ in counted.most_common() if value]
         labels = {value: value for value in [*sorted(chosen), *most][: max(CHOICES, len(chosen))]}

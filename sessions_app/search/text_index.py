@@ -30,7 +30,7 @@ from sessions_app.database.text_store import (
 )
 from sessions_app.disk.files import SessionReader
 from sessions_app.index.index_store import index_lock, indexed_tree
-from sessions_app.index.indexer import IndexTotals, OpenTexts, RebuiltSession
+from sessions_app.index.indexer import IndexTotals, OpenTexts, RebuiltSession, TextSink
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import HAS_ENTRIES, Session, SessionQuerySet
 from sessions_app.models import Entry as EntryRow
@@ -120,9 +120,18 @@ def index_with_texts(
 
 
 @contextmanager
-def _opened_texts() -> Iterator[EntryTexts]:
+def _opened_texts() -> Iterator[TextSink]:
+    """Adds the texts of sessions that are being indexed: their lines are not read again."""
     with _opened_store() as store:
-        yield EntryTexts(store)
+        known = store.sessions().keys()
+
+        def begin(session: Session) -> _TextsRead:
+            if session.pk in known:
+                # The entries of its earlier passages no longer have rows.
+                store.remove_session(session.pk)
+            return _TextsRead(store, session)
+
+        yield begin
 
 
 def index_texts(store: TextStore, before: int | None = None) -> Iterator[TextProgress]:
@@ -200,20 +209,6 @@ class _Passages:
             open_ended=rebuilt.context.open_ended if rebuilt is not None else self._row.open_ended,
         )
         self._store.update(self._row, changed)
-
-
-class EntryTexts:
-    """Adds the texts of sessions that are being indexed: their lines are not read again."""
-
-    def __init__(self, store: TextStore) -> None:
-        self._store = store
-        self._known = store.sessions().keys()
-
-    def begin(self, session: Session) -> _TextsRead:
-        """Remove the earlier passages of the session, whose entries no longer have rows."""
-        if session.pk in self._known:
-            self._store.remove_session(session.pk)
-        return _TextsRead(self._store, session)
 
 
 class _TextsRead(_Passages):

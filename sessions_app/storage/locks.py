@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import enum
 import errno
-import hashlib
 import os
 import signal
 import stat
@@ -28,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,9 +35,9 @@ import msgspec
 
 from sessions_app.disk.copies import DRAFTS, draft_path
 from sessions_app.disk.files import (
-    CHUNK,
     acquired_lock,
     file_state,
+    hashed,
     opened,
     pread,
     reported,
@@ -172,18 +172,19 @@ class LockedSession:
         """Whether a step is announced and not withdrawn: it is in progress, or its outcome is not recorded."""
         return self.intent.exists()
 
-    def announce(self, intent: Intent) -> None:
-        """Write the record completely and sync it to disk, or not at all. Raises OSError."""
+    def announce(self, intent: Intent, not_done: str) -> None:
+        """Write the record completely and sync it to disk, or not at all. Raises the errors of `os_failure`."""
         self.require_held()
         draft = _draft(self.intent)
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            write_all(fd, msgspec.json.encode(intent))
-            sync(fd)
-        finally:
-            os.close(fd)
-        draft.replace(self.intent)
-        sync_directory(self.intent.parent)
+        with reported(self.intent, not_done):
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                write_all(fd, msgspec.json.encode(intent))
+                sync(fd)
+            finally:
+                os.close(fd)
+            draft.replace(self.intent)
+            sync_directory(self.intent.parent)
 
     def withdraw(self) -> None:
         """Remove the record: the outcome of its step was recorded, or the step was not made. Raises OSError."""
@@ -295,7 +296,9 @@ def _outcome(path: Path, intent: Intent) -> RecoveryKind:
     if isinstance(intent, CreateIntent):
         return RecoveryKind.MADE if _is_created(intent) else RecoveryKind.NOT_MADE
     if isinstance(intent, RowsIntent):
-        return _rows_outcome(intent)
+        database = Path(intent.database)
+        made = was_made(database, intent.marks) if file_state(database) is not None else None
+        return {True: RecoveryKind.MADE, False: RecoveryKind.NOT_MADE, None: RecoveryKind.UNRESOLVED}[made]
     if isinstance(intent, ServedRowsIntent):
         return _served_rows_outcome(path, intent)
     state = file_state(path)
@@ -318,14 +321,6 @@ def _outcome(path: Path, intent: Intent) -> RecoveryKind:
     if intent.payload.startswith(after) and _cut_off_torn(path, intent.before, after):
         return RecoveryKind.CUT_OFF
     return RecoveryKind.UNRESOLVED
-
-
-def _rows_outcome(intent: RowsIntent) -> RecoveryKind:
-    database = Path(intent.database)
-    made = was_made(database, intent.marks) if file_state(database) is not None else None
-    if made is None:
-        return RecoveryKind.UNRESOLVED
-    return RecoveryKind.MADE if made else RecoveryKind.NOT_MADE
 
 
 def _served_rows_outcome(path: Path, intent: ServedRowsIntent) -> RecoveryKind:
@@ -356,12 +351,7 @@ def _is_created(intent: CreateIntent) -> bool:
     if created is None or created.inode != intent.inode or created.size < intent.size:
         return False
     with opened(path, os.O_RDONLY, NOTHING_WRITTEN) as fd:
-        digest, offset = hashlib.sha256(), 0
-        while offset < intent.size:
-            piece = pread(fd, offset, min(CHUNK, intent.size - offset))
-            digest.update(piece)
-            offset += len(piece)
-    return digest.hexdigest() == intent.sha256
+        return hashed(partial(pread, fd), 0, intent.size).hexdigest() == intent.sha256
 
 
 def _cut_off_torn(path: Path, start: int, mine: bytes) -> bool:

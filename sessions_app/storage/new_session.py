@@ -19,9 +19,9 @@ from typing import NamedTuple
 from sessions_app.disk.copies import FORK_DRAFT, created, draft_path, require_space
 from sessions_app.disk.files import CHUNK, FileState, file_state, reported, sync_directory, write_all
 from sessions_app.disk.open_files import describe, writers_of
-from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
+from sessions_app.sessionlog.errors import BadInput, Conflict
 
-from .backups import file_digest
+from .backups import file_digest, require_written
 from .locks import CreateIntent, LockedSession, RemoveIntent
 
 NOT_MADE = "No new session was made."
@@ -67,8 +67,7 @@ def create_session(
         intent = CreateIntent(
             os.fspath(locked.path), os.fspath(path), draft.stat().st_ino, made.size, made.sha256, note(made)
         )
-        with reported(locked.intent, NOT_MADE):
-            locked.announce(intent)
+        locked.announce(intent, NOT_MADE)
         try:
             path.hardlink_to(draft)
         except OSError as error:
@@ -95,9 +94,7 @@ def _write(draft: Path, path: Path, pieces: Iterable[bytes], like: os.stat_resul
                 write_all(fd, bytes(waiting))
                 waiting.clear()
         write_all(fd, bytes(waiting))
-    if file_digest(draft) != digest.hexdigest():
-        what = f"{draft}: the bytes read back differ from those written."
-        raise SystemFailure("write_failed", f"{what} {NOT_MADE} Check the disk, then try again.")
+    require_written(draft, digest.hexdigest(), NOT_MADE)
     return NewSession(path, size, digest.hexdigest())
 
 
@@ -113,8 +110,7 @@ def remove_session(locked: LockedSession, size: int, sha256: str, *, note: str, 
     locked.require_held()
     path = locked.path
     state = require_as_written(path, size, sha256)
-    with reported(locked.intent, NOT_DELETED):
-        locked.announce(RemoveIntent(os.fspath(path), state.inode, note))
+    locked.announce(RemoveIntent(os.fspath(path), state.inode, note), NOT_DELETED)
     with reported(path, NOT_DELETED):
         if file_state(path) != state:
             locked.withdraw()

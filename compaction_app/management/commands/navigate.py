@@ -48,7 +48,7 @@ class Command(ChangeCommand):
         )
         self.add_confirmations(parser, "do it without asking", "show what would happen, change nothing")
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         path = real_path(options["path"])
         if options["fork"] is not None:
             self._fork(path, options)
@@ -59,7 +59,6 @@ class Command(ChangeCommand):
             if options["label"] and not words.strip():
                 raise BadInput("bad_label", "The label is empty. Nothing was written. Use --unlabel to remove one.")
             self._append(path, entry_id, set_label(entry_id, words), options)
-        return None
 
     # ---- lines in the session ----------------------------------------------------------------------------------
 
