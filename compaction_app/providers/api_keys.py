@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from sessions_app.disk.files import acquired_lock, opened, real_path, reported, write_private
+from sessions_app.disk.files import acquired_lock, opened, pread, real_path, reported, write_private
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 
 FILE_NAME: Final = "keys.json"
@@ -55,8 +55,7 @@ def read_keys(directory: Path) -> dict[str, KeptKey]:
     with opened(real_path(path), os.O_RDONLY, _NOT_READ) as fd, reported(path, _NOT_READ):
         if stat.S_IMODE(os.fstat(fd).st_mode) != MODE:
             os.fchmod(fd, MODE)
-        with os.fdopen(os.dup(fd), "rb") as file:
-            data = file.read(SIZE_LIMIT + 1)
+        data = pread(fd, 0, SIZE_LIMIT + 1)
     try:
         keys = msgspec.json.decode(data, type=dict[str, KeptKey])
         for kept in keys.values():
@@ -115,11 +114,10 @@ def hint_of(key: str) -> str:
 @contextmanager
 def _changing(directory: Path) -> Iterator[dict[str, KeptKey]]:
     """The keys, for changing; written if the block ends without an error. Only one process changes them at a time."""
-    path, locks = directory / FILE_NAME, directory / "locks"
+    path, lock_file = directory / FILE_NAME, directory / "locks" / "keys.lock"
     busy = SystemFailure("keys_locked", f"Another Redline process is changing {path}. {_NOT_KEPT} Try again.")
-    with reported(locks, _NOT_KEPT):
-        locks.mkdir(mode=0o700, exist_ok=True)
-        lock = acquired_lock(locks / "keys.lock", LOCK_SECONDS, busy)
+    with reported(lock_file.parent, _NOT_KEPT):
+        lock = acquired_lock(lock_file, LOCK_SECONDS, busy)
     with lock:
         keys = read_keys(directory)
         yield keys

@@ -159,10 +159,11 @@ def reported(path: Path, not_done: str, code: str = "io_error") -> Iterator[None
 
 
 def acquired_lock(path: Path, seconds: float, busy: RedlineError) -> AbstractContextManager[object]:
-    """A lock file that is held from now on, by nobody else, until the end of a block.
+    """A lock file that is held from now on, by nobody else, until the end of a block. Its directory is made if needed.
 
     Raises `busy` if another process, or another part of this one, holds it for so many seconds; and OSError.
     """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         return filelock.FileLock(path, thread_local=False).acquire(timeout=seconds, poll_interval=0.02)
     except filelock.Timeout as fault:
@@ -532,7 +533,9 @@ def write_all(fd: int, data: bytes) -> None:
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a small file that only its user can read, replacing any with this name in one step, synced to disk on
-    return. The draft is private from its first byte, whatever the mode of the file that it replaces. Raises OSError."""
+    return; its directory is made if needed. The draft is private from its first byte, whatever the mode of the file
+    that it replaces. Raises OSError."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -57,8 +57,7 @@ from .index_store import (
     known_files,
     known_paths,
     lock_place,
-    mark_missing,
-    missing_below,
+    mark_missing_below,
     only_indexer,
     read_entries,
     record_fault,
@@ -166,7 +165,7 @@ def index_roots(*, rebuild: bool = False, report: Report = str, texts: OpenTexts
             if _is_directory(path):
                 _index_directory(path, total, ReadOptions(rebuild, report), texts, known)
             else:
-                mark_missing(missing_below(path, known_paths(), set()))
+                mark_missing_below(path, known_paths(), set())
         except RedlineError as fault:
             total.faults.append(RefusedPath(path, fault.message))
             total.unlisted.append(total.faults[-1])
@@ -208,9 +207,8 @@ def index_file(
     """
     require_name(path)
     with only_indexer(path):
-        found = find_rows([path])
-        session = found.rows[path]
-        is_new = path in found.made
+        rows, made = find_rows([path])
+        session, is_new = rows[path], path in made
         try:
             scan = _read(session, path, total or IndexTotals(), ReadOptions(rebuild, report, texts), is_new=is_new)
         except RedlineError as fault:
@@ -248,7 +246,7 @@ def _index_directory(
             # Reading will report a file that cannot be inspected.
             sizes[path] = seen.size if seen is not None else 0
     there |= _index_files(sizes, total, options, texts)
-    mark_missing(missing_below(directory, known, there, [refused.path for refused in found.refused]))
+    mark_missing_below(directory, known, there, [refused.path for refused in found.refused])
 
 
 def _index_files(sizes: Mapping[Path, int], total: IndexTotals, options: ReadOptions, texts: OpenTexts) -> set[int]:
@@ -337,10 +335,10 @@ def _unusable(path: Path) -> str:
 def _index_locked(paths: Sequence[Path], total: IndexTotals, options: ReadOptions) -> list[IndexResult]:
     listed = []
     scans: list[Scan] = []
-    found = find_rows(paths)
-    for path, session in found.rows.items():
+    rows, made = find_rows(paths)
+    for path, session in rows.items():
         try:
-            scans.append(_read(session, path, total, options, is_new=path in found.made))
+            scans.append(_read(session, path, total, options, is_new=path in made))
         except RedlineError as fault:
             record_fault(session, fault)
             listed.append(IndexResult(path, session.pk, fault.message))

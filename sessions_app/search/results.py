@@ -37,7 +37,7 @@ from sessions_app.disk.files import SessionReader
 from sessions_app.index.index_store import entries_at
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import Session, SessionQuerySet
-from sessions_app.search.pure.query import SearchQuery, SnippetPart, TermPattern, snippet
+from sessions_app.search.pure.query import IndexQuery, SearchQuery, SnippetPart, TermPattern, snippet
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.sessionlog.passages import PassageKind, PassageState, passages
@@ -204,9 +204,9 @@ def search(
         empty = SearchResults(filters, text_progress(store), passages=store.passages())
         if not filters.query.finds:
             return empty
-        matches = Matches(store, filters)
-        known = _sessions_of(matches.groups, empty.progress.sessions, shown_only=shown_only)
-        matching, facets = _narrow(matches.groups, known, filters)
+        groups, left_out = find_matches(store, filters)
+        known = _sessions_of(groups, empty.progress.sessions, shown_only=shown_only)
+        matching, facets = _narrow(groups, known, filters)
         order = _order(matching, known, filters.sort)
         per_page = limit or SESSIONS_ON_PAGE
         pages = max(1, -(-len(order) // per_page))
@@ -222,7 +222,7 @@ def search(
         page=page,
         pages=pages,
         milliseconds=round(1000 * (time.perf_counter() - started)),
-        left_out=matches.left_out,
+        left_out=left_out,
     )
 
 
@@ -432,8 +432,8 @@ def search_session(session: Session, typed: str, entry_id: str = "") -> SessionS
     with TextStore(settings.REDLINE_DATA_DIR) as store:
         is_searchable = session.pk in store.sessions()
         if filters.query.finds:
-            matches = Matches(store, filters)
-            wanted = [group for group in matches.groups if filters.accepts(group.kind, group.state, group.tool)]
+            groups, _ = find_matches(store, filters)
+            wanted = [group for group in groups if filters.accepts(group.kind, group.state, group.tool)]
             keys = entries_of(wanted)
     current = session.entries.filter(entry_id=entry_id).values_list("pk", flat=True).first() if entry_id else None
     before = bisect_left(keys, current) if current is not None else 0
@@ -495,53 +495,45 @@ def entries_of(groups: Iterable[MatchGroup]) -> list[int]:
     return sorted({number >> KIND_BITS for group in groups for number in group.passages})
 
 
-class Matches:
-    """The passages that a query finds, within the filters that the index can apply: the period and the session.
+def find_matches(store: TextStore, filters: SearchFilters) -> tuple[list[MatchGroup], int]:
+    """The passages that a query finds, within the filters that the index can apply: the period and the session; and how
+    many more have all its words, but were not compared with it, because there are too many.
 
     Raises SystemFailure `search_failed`.
     """
+    try:
+        query = filters.query.for_index(store)
+        groups = _find(store, query.expression, filters)
+    except sqlite3.DatabaseError as fault:
+        raise SystemFailure(
+            "search_failed",
+            f"The full-text index {store.path} cannot be read: {fault}. Nothing was found. Delete it: Redline "
+            "builds a new one.",
+        ) from fault
+    return _compared(groups, query) if query.compared or query.refused else (groups, 0)
 
-    def __init__(self, store: TextStore, filters: SearchFilters) -> None:
-        self.left_out = 0
-        """Passages that have all words and were not compared with the query, because there are too many."""
-        try:
-            self._query = filters.query.for_index(store)
-            self.groups = _find(store, self._query.expression, filters)
-        except sqlite3.DatabaseError as fault:
-            raise SystemFailure(
-                "search_failed",
-                f"The full-text index {store.path} cannot be read: {fault}. Nothing was found. Delete it: Redline "
-                "builds a new one.",
-            ) from fault
-        if self._query.compared or self._query.refused:
-            self._compare()
 
-    def _compare(self) -> None:
-        """Keep only the passages whose texts match the query; the most informative kinds are compared first."""
-        candidates = [(number, group.session) for group in self.groups for number in group.passages]
-        first = nsmallest(COMPARED, candidates, key=lambda found: (found[0] & KIND_MASK, -found[0]))
-        self.left_out = len(candidates) - len(first)
-        ids: dict[int, list[int]] = {}
-        for number, session in first:
-            ids.setdefault(session, []).append(number)
-        entries = entries_at(number >> KIND_BITS for number, _ in first)
-        accepted = {
-            number
-            for key, session in Session.objects.for_reading().in_bulk(ids).items()
-            for number, text in _texts(session, ids[key], entries)
-            if self._accepts(text)
-        }
-        self.groups = [
-            msgspec.structs.replace(group, places=len(left), ids=",".join(map(str, left)))
-            for group in self.groups
-            if (left := accepted.intersection(group.passages))
-        ]
-
-    def _accepts(self, text: str) -> bool:
-        query = self._query
-        return all(wanted.is_in(text) for wanted in query.compared) and not any(
-            unwanted.is_in(text) for unwanted in query.refused
-        )
+def _compared(groups: Sequence[MatchGroup], query: IndexQuery) -> tuple[list[MatchGroup], int]:
+    """Only the passages whose texts match the query; the most informative kinds are compared first."""
+    candidates = [(number, group.session) for group in groups for number in group.passages]
+    first = nsmallest(COMPARED, candidates, key=lambda found: (found[0] & KIND_MASK, -found[0]))
+    ids: dict[int, list[int]] = {}
+    for number, session in first:
+        ids.setdefault(session, []).append(number)
+    entries = entries_at(number >> KIND_BITS for number, _ in first)
+    accepted = {
+        number
+        for key, session in Session.objects.for_reading().in_bulk(ids).items()
+        for number, text in _texts(session, ids[key], entries)
+        if all(wanted.is_in(text) for wanted in query.compared)
+        and not any(unwanted.is_in(text) for unwanted in query.refused)
+    }
+    matching = [
+        msgspec.structs.replace(group, places=len(left), ids=",".join(map(str, left)))
+        for group in groups
+        if (left := accepted.intersection(group.passages))
+    ]
+    return matching, len(candidates) - len(first)
 
 
 def _find(store: TextStore, expression: str, filters: SearchFilters) -> list[MatchGroup]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Final
@@ -248,7 +248,9 @@ class _SessionTexts(_Passages):
         tally = Tally(leaf_id=self._row.leaf, open_ended=bool(self._row.open_ended))
         try:
             with session.agent.store.open(session.real_path()) as reader:
-                while rows := self._next_rows():
+                # No query stays open while other work is done: it would keep an old state of the database.
+                entries = session.entries.order_by("pk")
+                while rows := list(entries.filter(pk__gt=self._row.last_entry)[:ROWS_AT_ONCE]):
                     for row in rows:
                         entry = unpack(row.number, row.offset, row.length, row.entry_id, row.parent_id, row.digest)
                         is_same = is_same and tally.carries(entry)
@@ -286,11 +288,6 @@ class _SessionTexts(_Passages):
             reader="" if left else self._session.read_as,
         )
         self._store.remove(lost, self._row)
-
-    def _next_rows(self) -> Sequence[EntryRow]:
-        # No query stays open while other work is done: it would keep an old state of the database.
-        found = self._session.entries.filter(pk__gt=self._row.last_entry).order_by("pk")
-        return list(found[:ROWS_AT_ONCE])
 
     def _collect(self, row: EntryRow, entry: Entry, reader: SessionReader) -> bool:
         """Read the passages of an entry; returns whether they are enough for a transaction."""

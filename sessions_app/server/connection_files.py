@@ -90,9 +90,7 @@ def connections(directory: Path) -> list[ConnectedAgent]:
 
 def write_connection(directory: Path, one: ConnectedAgent) -> None:
     """Write a connection, replacing any of the same name. Raises OSError."""
-    path = connection_path(directory, one.name)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    write_private(path, msgspec.json.format(msgspec.json.encode(one)) + b"\n")
+    write_private(connection_path(directory, one.name), msgspec.json.format(msgspec.json.encode(one)) + b"\n")
 
 
 def delete_connection(directory: Path, name: str) -> None:

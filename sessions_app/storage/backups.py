@@ -436,7 +436,8 @@ def _announced_step(
     """The one step that changes the session, after its intent record."""
     session = locked.path
     new, before = ready.stat(), present.inode if present is not None else None
-    locked.announce(ReplaceIntent(os.fspath(session), new.st_ino, before, new.st_size, note), NOT_RESTORED)
+    intent = ReplaceIntent(new.st_ino, before, new.st_size, path=os.fspath(session), note=note)
+    locked.announce(intent, NOT_RESTORED)
     try:
         if present is None:
             _appear(ready, session)

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -56,14 +56,19 @@ if sys.platform == "linux":
 NOTHING_WRITTEN: Final = "Nothing was written."
 
 
-class AppendIntent(msgspec.Struct, frozen=True, tag="append"):
-    """Lines to be appended: `payload` at byte `before` of the file `inode`."""
+class _Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """A step on the session at a path."""
 
     path: str
+    note: str = ""
+
+
+class AppendIntent(_Intent, frozen=True, tag="append"):
+    """Lines to be appended: `payload` at byte `before` of the file `inode`."""
+
     inode: int
     before: int
     payload: bytes
-    note: str = ""
 
     @property
     def size(self) -> int:
@@ -71,63 +76,50 @@ class AppendIntent(msgspec.Struct, frozen=True, tag="append"):
         return self.before + len(self.payload)
 
 
-class ReplaceIntent(msgspec.Struct, frozen=True, tag="replace"):
+class ReplaceIntent(_Intent, frozen=True, tag="replace"):
     """A file to be put in place of another: `inode` replaces `replaced`, None if there is none."""
 
-    path: str
     inode: int
     replaced: int | None
     size: int
-    note: str = ""
 
 
-class CreateIntent(msgspec.Struct, frozen=True, tag="create"):
+class CreateIntent(_Intent, frozen=True, tag="create"):
     """A session to be made beside another, which stays as it is: `inode` gets the path `created`."""
 
-    path: str
     created: str
     inode: int
     size: int
     sha256: str
-    note: str = ""
 
 
-class RemoveIntent(msgspec.Struct, frozen=True, tag="remove"):
+class RemoveIntent(_Intent, frozen=True, tag="remove"):
     """A session to be deleted, for good: the file `inode`."""
 
-    path: str
     inode: int
-    note: str = ""
-
-    @property
-    def size(self) -> int:
-        return 0
+    size: ClassVar[int] = 0
 
 
-class RowsIntent(msgspec.Struct, frozen=True, tag="rows"):
+class RowsIntent(_Intent, frozen=True, tag="rows"):
     """Rows of a database to be changed in one transaction; `size` is that of the session after it."""
 
-    path: str
     database: str
     marks: tuple[RowMark, ...]
     size: int
-    note: str = ""
 
 
-class ServedRowsIntent(msgspec.Struct, frozen=True, tag="served-rows"):
+class ServedRowsIntent(_Intent, frozen=True, tag="served-rows"):
     """Rows of a database to be changed through the server at an address, call by call; `backup` has them.
 
     `size` is that of the session after it, and known when all of them are changed.
     """
 
-    path: str
     database: str
     backup: str
     server: str
     is_made: bool = False
     """Whether all rows are changed, and were verified."""
     size: int = 0
-    note: str = ""
 
 
 Intent = AppendIntent | ReplaceIntent | CreateIntent | RemoveIntent | RowsIntent | ServedRowsIntent
@@ -234,7 +226,6 @@ def session_lock(
     busy = Conflict("session_locked", f"{path} is locked by another Redline process. {NOTHING_WRITTEN} Try again soon.")
     with reported(locks, f"{path} was not locked and {NOTHING_WRITTEN.lower()}"):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        locks.mkdir(mode=0o700, exist_ok=True)
         lock = acquired_lock(intent.with_suffix(".lock"), timeout, busy)
     with lock:
         locked = LockedSession(path, intent, Recovery(RecoveryKind.NOT_NEEDED))

@@ -64,8 +64,9 @@ def create_session(
         draft.unlink(missing_ok=True)
         made = _write(draft, path, pieces, like, undo)
         check(draft)
+        inode = draft.stat().st_ino
         intent = CreateIntent(
-            os.fspath(locked.path), os.fspath(path), draft.stat().st_ino, made.size, made.sha256, note(made)
+            os.fspath(path), inode, made.size, made.sha256, path=os.fspath(locked.path), note=note(made)
         )
         locked.announce(intent, NOT_MADE)
         try:
@@ -110,7 +111,7 @@ def remove_session(locked: LockedSession, size: int, sha256: str, *, note: str, 
     locked.require_held()
     path = locked.path
     state = require_as_written(path, size, sha256)
-    locked.announce(RemoveIntent(os.fspath(path), state.inode, note), NOT_DELETED)
+    locked.announce(RemoveIntent(state.inode, path=os.fspath(path), note=note), NOT_DELETED)
     with reported(path, NOT_DELETED):
         if file_state(path) != state:
             locked.withdraw()

@@ -11,7 +11,7 @@ from typing import IO
 
 from sessions_app.agents.registry import agent_at
 from sessions_app.disk.copies import create_beside
-from sessions_app.disk.files import CHUNK, SessionReader, file_state, first_bytes, hashed, reported
+from sessions_app.disk.files import CHUNK, SessionReader, file_state, first_bytes, reported
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount, RepairPiece
@@ -66,7 +66,10 @@ def _copied(reader: SessionReader, account: RepairAccount, spool: IO[bytes], new
             spool.write(piece.raw)
         else:
             yield piece.raw
-    if hashed(reader.read_at, 0, account.original_size).digest() != digest.digest():
+    recorded = hashlib.sha256()
+    for chunk in first_bytes(reader, account.original_size):
+        recorded.update(chunk)
+    if recorded.digest() != digest.digest():
         raise Conflict(
             "session_rewritten",
             f"{reader.path} changed while its repaired copy was written. No copy was made. Try again.",

@@ -114,7 +114,9 @@ class ReviewedRows:
             _apply_all(connection, self.database, self.steps)
             size = self.prove(connection)
             marks = tuple(step.mark for step in self.steps)
-            intent = RowsIntent(os.fspath(locked.path), os.fspath(self.database), marks, size, self.note(size))
+            intent = RowsIntent(
+                os.fspath(self.database), marks, size, path=os.fspath(locked.path), note=self.note(size)
+            )
             locked.announce(intent, NOTHING_WRITTEN)
             _commit(locked, connection)
         self._finish(size)
@@ -139,7 +141,7 @@ class ReviewedRows:
             _apply_all(copy, database, steps)
             size = self.prove(copy)
         intent = ServedRowsIntent(
-            os.fspath(locked.path), os.fspath(database), os.fspath(backup), server.address, note=self.note(size)
+            os.fspath(database), os.fspath(backup), server.address, path=os.fspath(locked.path), note=self.note(size)
         )
         locked.announce(intent, NOTHING_WRITTEN)
         try:
