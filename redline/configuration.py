@@ -14,7 +14,7 @@ import stat
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import platformdirs
 import pydantic
@@ -143,6 +143,10 @@ class Configuration(BaseModel):
         return [name.strip() for name in hooks.split(",") if name.strip()]
 
 
+VARIABLES: Final = {name: f"{PREFIX}{name.upper()}" for name in Configuration.model_fields}
+"""The environment variable of each field."""
+
+
 def _expanded(path: Path) -> Path:
     """The path with `~` replaced by a home directory. Raises ValueError if there is no such user."""
     try:
@@ -219,45 +223,43 @@ def secret_key(directory: Path) -> str:
 
 def load(directory: Path) -> tuple[Configuration, list[str]]:
     """The configuration, and error messages. If there are any errors, the defaults are used."""
-    path = directory / FILE_NAME
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        values = {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        return Configuration.model_construct(), [f"{path} is not valid TOML: {fault}"]
-    except OSError as fault:
-        return Configuration.model_construct(), [f"{path} cannot be read: {fault.strerror}"]
-    try:
-        variables = _variables()
+        values, variables = _values(directory), _variables()
         # A table in the environment is merged into the file's; any other value replaces the file's.
         for name, value in variables.items():
             table = values.get(name)
             values[name] = {**table, **value} if isinstance(table, dict) and isinstance(value, dict) else value
         return Configuration(**values), []
     except pydantic.ValidationError as fault:
-        return Configuration.model_construct(), [
-            f"{'.'.join(map(str, error['loc']))}: {error['msg']}"
-            for error in fault.errors(include_url=False, include_input=False, include_context=False)
-        ]
+        found = fault.errors(include_url=False, include_input=False, include_context=False)
+        faults = [f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in found]
     except ValueError as fault:
-        return Configuration.model_construct(), [str(fault)]
+        faults = [str(fault)]
+    return Configuration.model_construct(), faults
+
+
+def _values(directory: Path) -> dict[str, Any]:
+    """The values of the file, by field; none if there is no file. Raises ValueError if it cannot be read."""
+    path = directory / FILE_NAME
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise ValueError(f"{path} is not valid TOML: {fault}") from fault
+    except OSError as fault:
+        raise ValueError(f"{path} cannot be read: {fault.strerror}") from fault
 
 
 def _variables() -> dict[str, Any]:
     """The values of environment variables, by field. Raises ValueError if one that must be JSON is not."""
     texts = {name.upper(): text for name, text in os.environ.items()}
-    found: dict[str, Any] = {}
-    for name in Configuration.model_fields:
-        variable = f"{PREFIX}{name.upper()}"
-        if variable not in texts:
-            continue
-        found[name] = texts[variable]
-        if name in IN_JSON:
-            try:
-                found[name] = json.loads(texts[variable])
-            except (ValueError, RecursionError) as fault:
-                raise ValueError(f"{variable} is not JSON: {fault}") from fault
+    found: dict[str, Any] = {name: texts[variable] for name, variable in VARIABLES.items() if variable in texts}
+    for name in filter(found.__contains__, IN_JSON):
+        try:
+            found[name] = json.loads(found[name])
+        except (ValueError, RecursionError) as fault:
+            raise ValueError(f"{VARIABLES[name]} is not JSON: {fault}") from fault
     return found
 
 
@@ -267,13 +269,11 @@ def sources(directory: Path, faults: Sequence[str]) -> dict[str, list[str]]:
     `faults` are those that `load` found: if there are any, all values are defaults.
     """
     if faults:
-        return {name: [] for name in Configuration.model_fields}
-    path = directory / FILE_NAME
-    values = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return {name: [] for name in VARIABLES}
+    values = _values(directory)
     set_here = {name.upper() for name in os.environ}
     found = {}
-    for name in Configuration.model_fields:
-        variable = f"{PREFIX}{name.upper()}"
+    for name, variable in VARIABLES.items():
         named = [variable] if variable in set_here else []
         # Tables of both sources are merged; any other value in the environment replaces the file's.
         if name in values and (not named or isinstance(values[name], dict)):
@@ -287,7 +287,7 @@ def misspelt() -> list[tuple[str, str]]:
 
     Names in the file are checked strictly; the environment also has variables of other programs and of the tests.
     """
-    known = [f"{PREFIX}{name.upper()}" for name in (*Configuration.model_fields, "data_dir")]
+    known = [*VARIABLES.values(), f"{PREFIX}DATA_DIR"]
     set_here = sorted(name.upper() for name in os.environ if name.upper().startswith(PREFIX))
     return [
         (name, near[0])

@@ -133,9 +133,8 @@ class ConfigurationChange:
             str(self.file.real) if self.after is not None else "/dev/null",
             lineterm="",
         )
-        heads = ("---", "+++", "@@")
         return [
-            ChangedLine("@", line) if number < 2 or line.startswith(heads[2]) else ChangedLine(line[0], line[1:])
+            ChangedLine("@", line) if number < 2 or line.startswith("@@") else ChangedLine(line[0], line[1:])
             for number, line in enumerate(found)
         ]
 
@@ -175,7 +174,12 @@ def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
     """What connecting an agent would change, for all projects or for one. Raises BadInput and SystemFailure."""
     agent, bridge, directory, name = _target(key, project)
     if directory is not None:
-        _require_directory(directory)
+        try:
+            is_directory = directory.is_dir()
+        except OSError as fault:
+            raise BadInput("no_such_project", f"{directory} cannot be used: {fault.strerror}. {NOTHING}") from fault
+        if not is_directory:
+            raise BadInput("no_such_project", f"{directory} is not a directory. {NOTHING}")
     _require_one_scope(agent, directory)
     file = read_configuration_file(bridge.path(Path.home(), directory), directory)
     known = _known(name)
@@ -249,15 +253,6 @@ def _target(key: str, project: Path | None) -> tuple[Agent, Bridge, Path | None,
     return agent, agent.bridge, directory, "-".join(filter(None, (key, slug, digest)))
 
 
-def _require_directory(path: Path) -> None:
-    try:
-        is_directory = path.is_dir()
-    except OSError as fault:
-        raise BadInput("no_such_project", f"{path} cannot be used: {fault.strerror}. {NOTHING}") from fault
-    if not is_directory:
-        raise BadInput("no_such_project", f"{path} is not a directory. {NOTHING}")
-
-
 def _require_one_scope(agent: Agent, project: Path | None) -> None:
     """Raise BadInput if a project would be connected twice: its agent would request two reviews."""
     others = [one for one in all_connections() if one.agent == agent.key]
@@ -328,20 +323,17 @@ def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
     with reported(directory, NOTHING), only_one_change(directory):
         _require_same_connection(change)
         backup = _keep_backup(change)
-        made = change.known.made_directories if change.known is not None else ()
-        missing = missing_directories(change.file)
-        one = ConnectedAgent(
-            change.name,
-            change.agent.key,
-            f"http://127.0.0.1:{server.port}" if server is not None else "",
-            change.known.token if change.known is not None else new_secret(),
-            change.bridge.version,
-            change.known.made_at if change.known is not None else now,
-            str(change.project) if change.project is not None else "",
-            str(change.file.path),
-            backup,
-            sha256_of(change.after),
-            (*made, *(one for one in missing if one not in made)),
+        known = change.known or ConnectedAgent(change.name, change.agent.key, "", new_secret(), 0, now)
+        missing = [path for path in missing_directories(change.file) if path not in known.made_directories]
+        one = msgspec.structs.replace(
+            known,
+            url=f"http://127.0.0.1:{server.port}" if server is not None else "",
+            bridge=change.bridge.version,
+            project=str(change.project) if change.project is not None else "",
+            changed=str(change.file.path),
+            backup=backup,
+            sha256=sha256_of(change.after),
+            made_directories=(*known.made_directories, *missing),
         )
         write_connection(directory, one)
         try:
@@ -413,7 +405,6 @@ def _keep_backup(change: ConfigurationChange) -> str:
 
 def _write_private(name: str, content: bytes) -> str:
     path: Path = settings.REDLINE_DATA_DIR / DIRECTORY / name
-    path.parent.mkdir(mode=0o700, exist_ok=True)
     write_private(path, content)
     return str(path)
 
@@ -478,26 +469,21 @@ def status_of_connection(one: ConnectedAgent) -> ConnectionStatus:
     try:
         content = read_configuration_file(path).content
         version = bridge.installed_version(content, path) if content is not None else None
-        if content is None or version is None:
-            return ConnectionStatus(
-                ConnectionState.MISSING,
-                f"{path} does not have the bridge any more. Connect again, or remove it.",
-            )
-        if version < bridge.version:
-            return ConnectionStatus(
-                ConnectionState.OUTDATED,
-                f"The bridge has version {version}; {bridge.version} is current. Connect again to update it.",
-            )
         own = connection_path(settings.REDLINE_DATA_DIR, one.name)
-        if bridge.content(content, path, own, redline_command()) != content:
-            return ConnectionStatus(
-                ConnectionState.CHANGED,
-                f"The bridge in {path} is not as Redline writes it. Connect again to update it.",
-            )
-        remarks = bridge.remarks(content, path)
+        if content is None or version is None:
+            state = ConnectionState.MISSING
+            words = f"{path} does not have the bridge any more. Connect again, or remove it."
+        elif version < bridge.version:
+            state = ConnectionState.OUTDATED
+            words = f"The bridge has version {version}; {bridge.version} is current. Connect again to update it."
+        elif bridge.content(content, path, own, redline_command()) != content:
+            state = ConnectionState.CHANGED
+            words = f"The bridge in {path} is not as Redline writes it. Connect again to update it."
+        else:
+            state, words = ConnectionState.CURRENT, " ".join(bridge.remarks(content, path))
     except RedlineError as fault:
-        return ConnectionStatus(ConnectionState.UNREADABLE, fault.message)
-    return ConnectionStatus(ConnectionState.CURRENT, " ".join(remarks))
+        state, words = ConnectionState.UNREADABLE, fault.message
+    return ConnectionStatus(state, words)
 
 
 # Testing --------------------------------------------------------------------------------------------------

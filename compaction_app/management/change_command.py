@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.change import Confirmations, PlannedChange
+from compaction_app.changes.change import Applied, Confirmations, PlannedChange
 from compaction_app.core.states import EventKind
 from compaction_app.session_activity import Activity, activity_at
-from sessions_app.cli import RedlineCommand, printable, shell_quoted
+from sessions_app.agents.base import Agent
+from sessions_app.cli import RedlineCommand, printable, resume_line, shell_quoted
 from sessions_app.sessionlog.errors import ConfirmationNeeded
 from sessions_app.sessionlog.text import one_line, plural
 
@@ -107,6 +108,26 @@ class ChangeCommand(RedlineCommand):
     def command_line(self, *words: str) -> str:
         """This command with these words, to be pasted into a shell."""
         return f"`{' '.join([f'redline {self.name}', *map(shell_quoted, words)])}`"
+
+
+def made_lines(applied: Applied[Any], path: Path | str, agent: Agent, certified: Iterable[str] = ()) -> list[str]:
+    """What a change of the session at `path` has made, its proof, and how to continue, in words."""
+    made = applied.made
+    if made.created is not None:
+        return [
+            f"Made {printable(made.created)}; {printable(path)} is as it was.",
+            *certified,
+            f"Continue there with: {printable(resume_line(agent, made.created))}",
+        ]
+    backup = f"The backup is {printable(applied.backup_path)}."
+    if not made.lines:
+        return [*certified, f"Changed the rows of {printable(path)}.", backup]
+    return [
+        *certified,
+        f"Appended {plural(len(made.lines), 'line')} to {printable(path)}; its last entry is {made.entry_id} now.",
+        backup,
+        "An agent that has the session open must reload it.",
+    ]
 
 
 class RequestScreen:

@@ -15,7 +15,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from compaction_app.core.messages import AssistantMessage, CallPart, Message, TextPart, ThinkingPart
 from sessions_app.sessionlog.jsjson import well_formed
@@ -40,11 +40,14 @@ class FragmentBuffer:
     def __init__(self) -> None:
         self._fragments: list[str] = []
         self._held = ""
+        self.ends_with = ""
+        """The last character so far that is not white space."""
 
     def add(self, fragment: str) -> str:
         """Add a fragment; returns the text that can be shown now: half a character is held back until the next
         fragment."""
         self._fragments.append(fragment)
+        self.ends_with = fragment.rstrip()[-1:] or self.ends_with
         text = self._held + fragment
         half = _HIGH_HALF.search(text)
         self._held = half[0] if half else ""
@@ -85,6 +88,13 @@ class Text:
 
     buffer: FragmentBuffer = field(default_factory=FragmentBuffer)
 
+    def piece(self, text: str) -> Piece:
+        return TextPiece(text)
+
+    def finished(self) -> TextPart | None:
+        """The whole part; None if it is empty."""
+        return TextPart(self.buffer.text) if self.buffer else None
+
 
 @dataclass
 class Reasoning:
@@ -92,6 +102,12 @@ class Reasoning:
 
     buffer: FragmentBuffer = field(default_factory=FragmentBuffer)
     block: dict[str, Any] = field(default_factory=dict)
+
+    def piece(self, text: str) -> Piece:
+        return ThoughtPiece(text)
+
+    def finished(self) -> ThinkingPart | None:
+        return ThinkingPart(self.buffer.text, self.block) if self.buffer or self.block else None
 
 
 @dataclass
@@ -102,11 +118,16 @@ class AccumulatedCall:
     call_id: str
     name: str = ""
     buffer: FragmentBuffer = field(default_factory=FragmentBuffer)
-    ends_with: str = ""
-    """The last character of its arguments so far that is not white space."""
+
+    def piece(self, text: str) -> Piece:
+        return ArgumentsPiece(self.index, text)
+
+    def finished(self) -> CallPart:
+        return CallPart(self.call_id, self.name, self.buffer.text)
 
 
 Part = Text | Reasoning | AccumulatedCall
+AnyPart = TypeVar("AnyPart", Text, Reasoning, AccumulatedCall)
 
 
 class AnswerBuilder:
@@ -126,14 +147,11 @@ class AnswerBuilder:
 
     # ---- parts ------------------------------------------------------------------------------------------
 
-    def open_text(self) -> Text:
-        part = Text()
-        self._open(part)
-        return part
-
-    def open_reasoning(self) -> Reasoning:
-        part = Reasoning()
-        self._open(part)
+    def open(self, part: AnyPart) -> AnyPart:
+        """Begin a part of the answer."""
+        if len(self.parts) >= PARTS:
+            raise Unreadable(f"it has more than {PARTS:,} parts")
+        self.parts.append(part)
         return part
 
     def open_call(self, call_id: str) -> AccumulatedCall:
@@ -141,20 +159,16 @@ class AnswerBuilder:
         if len(self.calls) >= CALLS:
             raise Unreadable(f"it makes more than {CALLS:,} tool calls at once")
         self.weigh(call_id)
-        call = AccumulatedCall(len(self.calls), self._own_id(_shown(call_id)))
-        self._open(call)
+        call = self.open(AccumulatedCall(len(self.calls), self._own_id(_shown(call_id))))
         self.calls.append(call)
         return call
 
-    def add_text(self, part: Text, fragment: str) -> list[Piece]:
+    def add(self, part: Part, fragment: str) -> list[Piece]:
+        """Add to a part; returns what can be shown now: nothing of a call without a name."""
         self._count(fragment)
         shown = part.buffer.add(fragment)
-        return [TextPiece(shown)] if shown else []
-
-    def add_reasoning(self, part: Reasoning, fragment: str) -> list[Piece]:
-        self._count(fragment)
-        shown = part.buffer.add(fragment)
-        return [ThoughtPiece(shown)] if shown else []
+        is_unnamed = isinstance(part, AccumulatedCall) and not part.name
+        return [part.piece(shown)] if shown and not is_unnamed else []
 
     def name_call(self, call: AccumulatedCall, name: str) -> list[Piece]:
         """Give a call its name; arguments that came before it are returned now."""
@@ -163,13 +177,7 @@ class AnswerBuilder:
             raise Unreadable(f"it calls a tool by a name of more than {NAME_CHARACTERS:,} characters")
         call.name = _shown(name)
         before = call.buffer.shown
-        return [CallBegun(call.index, call.name), *([ArgumentsPiece(call.index, before)] if before else [])]
-
-    def add_arguments(self, call: AccumulatedCall, fragment: str) -> list[Piece]:
-        self._count(fragment)
-        call.ends_with = fragment.rstrip()[-1:] or call.ends_with
-        shown = call.buffer.add(fragment)
-        return [ArgumentsPiece(call.index, shown)] if shown and call.name else []
+        return [CallBegun(call.index, call.name), *([call.piece(before)] if before else [])]
 
     def weigh(self, kept: str) -> None:
         """Count data that is kept but not shown, such as a signature."""
@@ -188,21 +196,16 @@ class AnswerBuilder:
                 pieces.append(CallBegun(part.index, ""))
                 held = part.buffer.text
             if held:
-                pieces.append(_piece(part, held))
+                pieces.append(part.piece(held))
         return pieces
 
     def build(self) -> AnswerEnd:
         """The whole answer, without empty text and reasoning."""
-        answer = AssistantMessage([part for part in map(_finished, self.parts) if part is not None])
+        answer = AssistantMessage([found for part in self.parts if (found := part.finished()) is not None])
         stop = "calls" if self.stop == "end" and self.calls else self.stop
         return AnswerEnd(answer, stop, self.usage, self.characters)
 
     # ---- helpers -----------------------------------------------------------------------------------------
-
-    def _open(self, part: Part) -> None:
-        if len(self.parts) >= PARTS:
-            raise Unreadable(f"it has more than {PARTS:,} parts")
-        self.parts.append(part)
 
     def _count(self, fragment: str) -> None:
         self.characters += len(fragment)
@@ -214,20 +217,6 @@ class AnswerBuilder:
             self._next_id += 1
         self._ids.add(call_id)
         return call_id
-
-
-def _piece(part: Part, text: str) -> Piece:
-    if isinstance(part, Text):
-        return TextPiece(text)
-    return ThoughtPiece(text) if isinstance(part, Reasoning) else ArgumentsPiece(part.index, text)
-
-
-def _finished(part: Part) -> TextPart | ThinkingPart | CallPart | None:
-    if isinstance(part, AccumulatedCall):
-        return CallPart(part.call_id, part.name, part.buffer.text)
-    if isinstance(part, Reasoning):
-        return ThinkingPart(part.buffer.text, part.block) if part.buffer or part.block else None
-    return TextPart(part.buffer.text) if part.buffer else None
 
 
 class AnswerReader(ABC):
@@ -251,12 +240,14 @@ class AnswerReader(ABC):
     def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]:
         """Pieces of an answer sent as one JSON object."""
 
-    def finish(self) -> tuple[list[Piece], AnswerEnd]:
-        """The last pieces and the answer, when nothing more arrives. Raises Unreadable if the end is missing."""
+    def finish(self) -> list[Piece]:
+        """The last pieces, and the answer as the last of them, when nothing more arrives.
+
+        Raises Unreadable if the end is missing.
+        """
         if not self.is_whole:
             raise Unreadable("it ended too early")
-        pieces = [*self._close(), *self.builder.rest()]
-        return pieces, self.builder.build()
+        return [*self._close(), *self.builder.rest(), self.builder.build()]
 
     @abstractmethod
     def _close(self) -> list[Piece]:

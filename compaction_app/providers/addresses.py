@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from sessions_app.disk.loopback import is_loopback_address
 from sessions_app.sessionlog.errors import BadInput
 
 from .types import Dialect
@@ -58,12 +59,7 @@ def checked_base_url(url: str) -> str:
 def is_loopback(url: str) -> bool:
     """Whether the address is on this machine: `localhost`, 127.0.0.0/8 or ::1. Raises BadInput `bad_base_url`."""
     host = _read(url).raw_host.decode("ascii")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost" or is_loopback_address(host)
 
 
 def _read(url: str) -> httpx.URL:

@@ -30,6 +30,7 @@ from .accumulator import (
     STOP_CHARACTERS,
     AccumulatedCall,
     AnswerReader,
+    Part,
     Reasoning,
     Text,
     count_of,
@@ -67,6 +68,12 @@ _STOPS: Final[Mapping[str, str]] = {
     "tool_use": "calls",
     "max_tokens": "length",
 }
+_DELTAS: Final[Mapping[str, tuple[type[Part], str]]] = {
+    "text_delta": (Text, "text"),
+    "thinking_delta": (Reasoning, "thinking"),
+    "input_json_delta": (AccumulatedCall, "partial_json"),
+}
+"""The kinds of fragments, each with the part to which it belongs, and the name of its text."""
 
 
 # ---- requests -------------------------------------------------------------------------------------------
@@ -98,15 +105,11 @@ def _thinking(request: Request) -> dict[str, Any]:
     if request.thinking_style == ThinkingStyle.ADAPTIVE:
         # Since Opus 4.7 reasoning is left out unless requested, and nothing could be watched.
         thinking = {"type": "adaptive", "display": "summarized"}
-        return {"thinking": thinking, "output_config": {"effort": _effort(request)}}
+        highest = "max" if _BEFORE_XHIGH.search(request.model) else "xhigh"
+        effort = {"minimal": "low", "xhigh": highest}.get(request.thinking, request.thinking)
+        return {"thinking": thinking, "output_config": {"effort": effort}}
     tokens = min(BUDGETS[request.thinking], request.output_limit - ANSWER_TOKENS)
     return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= LEAST_BUDGET else {}
-
-
-def _effort(request: Request) -> str:
-    if request.thinking == "minimal":
-        return "low"
-    return "max" if request.thinking == "xhigh" and _BEFORE_XHIGH.search(request.model) else request.thinking
 
 
 def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -230,13 +233,13 @@ class AnthropicReader(AnswerReader):
         self._last = index
         kind, builder = block.get("type"), self.builder
         if kind == "text":
-            text = self._open[index] = builder.open_text()
-            return builder.add_text(text, text_of(block.get("text")))
+            text = self._open[index] = builder.open(Text())
+            return builder.add(text, text_of(block.get("text")))
         if kind in ("thinking", "redacted_thinking"):
-            thought = self._open[index] = builder.open_reasoning()
+            thought = self._open[index] = builder.open(Reasoning())
             thought.block = dict(block)
             builder.weigh(printed(thought.block))
-            return builder.add_reasoning(thought, text_of(block.get("thinking")))
+            return builder.add(thought, text_of(block.get("thinking")))
         if kind == "tool_use":
             call = self._open[index] = builder.open_call(text_of(block.get("id")))
             # Some servers send the input here, and some an empty one, followed by fragments.
@@ -250,24 +253,21 @@ class AnthropicReader(AnswerReader):
     def _add(self, index: int, delta: Mapping[str, Any]) -> list[Piece]:
         if index not in self._open:
             raise Unreadable("a fragment belongs to no block")
-        part, kind, builder = self._open[index], delta.get("type"), self.builder
-        if isinstance(part, Text) and kind == "text_delta":
-            return builder.add_text(part, text_of(delta.get("text")))
-        if isinstance(part, Reasoning) and kind == "thinking_delta":
-            return builder.add_reasoning(part, text_of(delta.get("thinking")))
+        part, kind, builder = self._open[index], text_of(delta.get("type")), self.builder
         if isinstance(part, Reasoning) and kind == "signature_delta":
             builder.weigh(text_of(delta.get("signature")))
             part.block["signature"] = text_of(delta.get("signature"))
-        if isinstance(part, AccumulatedCall) and kind == "input_json_delta":
-            fragment = text_of(delta.get("partial_json"))
-            if fragment:
-                self._given.pop(index, None)
-            return builder.add_arguments(part, fragment)
-        return []
+        wanted, name = _DELTAS.get(kind, ((), ""))
+        if not isinstance(part, wanted):
+            return []
+        fragment = text_of(delta.get(name))
+        if fragment:
+            self._given.pop(index, None)
+        return builder.add(part, fragment)
 
     def _end(self, index: int) -> list[Piece]:
         part, given = self._open.get(index), self._given.pop(index, "")
-        return self.builder.add_arguments(part, given) if isinstance(part, AccumulatedCall) and given else []
+        return self.builder.add(part, given) if isinstance(part, AccumulatedCall) and given else []
 
     # ---- the rest ---------------------------------------------------------------------------------------
 

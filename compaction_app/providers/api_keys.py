@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import filelock
 import msgspec
 
-from sessions_app.disk.files import opened, real_path, reported, sync, sync_directory, write_all
+from sessions_app.disk.files import acquired_lock, opened, pread, real_path, reported, write_private
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 
 FILE_NAME: Final = "keys.json"
@@ -57,8 +55,7 @@ def read_keys(directory: Path) -> dict[str, KeptKey]:
     with opened(real_path(path), os.O_RDONLY, _NOT_READ) as fd, reported(path, _NOT_READ):
         if stat.S_IMODE(os.fstat(fd).st_mode) != MODE:
             os.fchmod(fd, MODE)
-        with os.fdopen(os.dup(fd), "rb") as file:
-            data = file.read(SIZE_LIMIT + 1)
+        data = pread(fd, 0, SIZE_LIMIT + 1)
     try:
         keys = msgspec.json.decode(data, type=dict[str, KeptKey])
         for kept in keys.values():
@@ -117,35 +114,12 @@ def hint_of(key: str) -> str:
 @contextmanager
 def _changing(directory: Path) -> Iterator[dict[str, KeptKey]]:
     """The keys, for changing; written if the block ends without an error. Only one process changes them at a time."""
-    path, locks = directory / FILE_NAME, directory / "locks"
-    with ExitStack() as stack:
-        with reported(locks, _NOT_KEPT):
-            locks.mkdir(mode=0o700, exist_ok=True)
-            try:
-                lock = filelock.FileLock(locks / "keys.lock", thread_local=False)
-                stack.enter_context(lock.acquire(timeout=LOCK_SECONDS, poll_interval=0.02))
-            except filelock.Timeout:
-                raise SystemFailure(
-                    "keys_locked", f"Another Redline process is changing {path}. {_NOT_KEPT} Try again."
-                ) from None
+    path, lock_file = directory / FILE_NAME, directory / "locks" / "keys.lock"
+    busy = SystemFailure("keys_locked", f"Another Redline process is changing {path}. {_NOT_KEPT} Try again.")
+    with reported(lock_file.parent, _NOT_KEPT):
+        lock = acquired_lock(lock_file, LOCK_SECONDS, busy)
+    with lock:
         keys = read_keys(directory)
         yield keys
         with reported(path, _NOT_KEPT):
-            _replace(path, msgspec.json.format(msgspec.json.encode(keys), indent=1) + b"\n")
-
-
-def _replace(path: Path, data: bytes) -> None:
-    # The draft is private from its first byte, whatever the mode of the file that it replaces.
-    fd, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        try:
-            os.fchmod(fd, MODE)
-            write_all(fd, data)
-            sync(fd)
-        finally:
-            os.close(fd)
-        Path(draft).replace(path)
-    except OSError:
-        Path(draft).unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
+            write_private(path, msgspec.json.format(msgspec.json.encode(keys), indent=1) + b"\n")

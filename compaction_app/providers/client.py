@@ -36,7 +36,6 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from types import TracebackType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -185,56 +184,58 @@ class Failed(Exception):
 class Exchange:
     """A request that is sent once."""
 
-    def __init__(
-        self, endpoint: Endpoint, model: str, request: httpx.Request, reader: AnswerReader, patience: Patience
-    ) -> None:
-        self._endpoint, self._model = endpoint, model
-        self._request, self._reader = request, reader
-        self._patience, self._deadline = patience, math.inf
-        self._response: httpx.Response | None = None
+    def __init__(self, endpoint: Endpoint, request: Request, body: str, patience: Patience) -> None:
+        self._endpoint, self._model, self._sent, self._patience = endpoint, request.model, body, patience
+        self._dialect = _DIALECTS[endpoint.dialect]
+        self._reader: AnswerReader = self._dialect.READER(request.messages)
+        self._deadline = math.inf
         self._body: Body | None = None
-        self._events: AsyncGenerator[ServerSentEvent, None] | None = None
-        self._ready: list[Piece] = []
-        self._answered: AnswerEnd | None = None
 
-    async def begin(self, client: httpx.AsyncClient) -> None:
-        """Send the request, and read its answer up to its first piece. Raises Failed."""
+    async def pieces(self, client: httpx.AsyncClient) -> AsyncGenerator[Piece, None]:
+        """Send the request, and read its answer as it arrives; the last piece is the `AnswerEnd`. Raises Failed.
+
+        At the end the connection is closed, unless the answer was read to its end and the connection can be reused.
+        """
         patience = self._patience
         with self._mapping_errors():
             now = asyncio.get_running_loop().time()
             self._deadline = now + patience.whole
             # The client's timeout is for each read, this one for all of them.
             async with asyncio.timeout_at(min(now + patience.connect + patience.first_byte, self._deadline)):
-                response = self._response = await client.send(self._request, stream=True, follow_redirects=False)
-            await self._look_at(response)
-            self._body = Body(response, patience.first_byte, patience.between, self._deadline)
-            if "json" in _kind(response):
-                self._take_whole(await self._body.value(JSON_BYTES + 1))
-                return
-            self._events = self._body.events()
-            while not self._ready and self._answered is None:
-                await self._read_event()
+                response = await client.send(self._request(client), stream=True, follow_redirects=False)
+            async with contextlib.aclosing(response):
+                await self._look_at(response)
+                self._body = Body(response, patience.first_byte, patience.between, self._deadline)
+                if "json" in _kind(response):
+                    for piece in self._whole(await self._body.value(JSON_BYTES + 1)):
+                        yield piece
+                    return
+                async with contextlib.aclosing(self._body.events()) as events:
+                    has_ended = False
+                    while not has_ended:
+                        for piece in await self._read_event(events):
+                            yield piece
+                            has_ended = isinstance(piece, AnswerEnd)
+                    await _read_rest(events)
 
-    async def pieces(self) -> AsyncGenerator[Piece, None]:
-        """The piece that `begin` has read, and the others as they arrive; the last piece is the `AnswerEnd`. Raises
-        Failed."""
-        while True:
-            ready, self._ready = self._ready, []
-            for piece in ready:
-                yield piece
-            if self._answered is not None:
-                break
-            with self._mapping_errors():
-                await self._read_event()
-        yield self._answered
-        await self._read_rest()
-
-    async def close(self) -> None:
-        """Close the connection, unless the answer was read to its end and the connection can be reused."""
-        if self._events is not None:
-            await self._events.aclose()
-        if self._response is not None:
-            await self._response.aclose()
+    def _request(self, client: httpx.AsyncClient) -> httpx.Request:
+        patience = self._patience
+        return client.build_request(
+            "POST",
+            checked_base_url(self._endpoint.base_url) + self._dialect.PATH,
+            content=self._sent.encode(),
+            headers={
+                "content-type": "application/json",
+                "accept": "text/event-stream, application/json",
+                **self._dialect.headers_for(self._endpoint),
+            },
+            timeout=httpx.Timeout(
+                connect=patience.connect,
+                read=max(patience.first_byte, patience.between),
+                write=patience.first_byte,
+                pool=None,
+            ),
+        )
 
     # ---- reading ----------------------------------------------------------------------------------------
 
@@ -261,7 +262,8 @@ class Exchange:
                 return await Body(response, ERROR_SECONDS, ERROR_SECONDS).value(ERROR_BYTES)
         return b""
 
-    def _take_whole(self, body: bytes) -> None:
+    def _whole(self, body: bytes) -> list[Piece]:
+        """The pieces of an answer that is one JSON object."""
         if len(body) > JSON_BYTES:
             raise Unreadable(f"it is longer than {JSON_BYTES:,} bytes")
         try:
@@ -273,36 +275,21 @@ class Exchange:
             raise Reported(fault)
         if not isinstance(payload, dict):
             raise Unreadable("it is not a JSON object")
-        self._ready = self._reader.feed_whole(payload)
-        self._finish()
+        return [*self._reader.feed_whole(payload), *self._reader.finish()]
 
-    async def _read_event(self) -> None:
-        assert self._events is not None  # noqa: S101  # `begin` has made it
+    async def _read_event(self, events: AsyncGenerator[ServerSentEvent, None]) -> list[Piece]:
+        """The pieces of the next event; those of the last one end with the `AnswerEnd`."""
         try:
-            event = await anext(self._events)
+            event = await anext(events)
         except StopAsyncIteration:
-            self._finish()
+            return self._reader.finish()
         except (TimeoutError, httpx.HTTPError):
             if not self._reader.is_whole:
                 raise
             # Text that was still expected is not part of the answer.
-            self._finish()
-        else:
-            self._ready += self._reader.feed(event.event, event.data)
-            if self._reader.is_done:
-                self._finish()
-
-    def _finish(self) -> None:
-        rest, self._answered = self._reader.finish()
-        self._ready += rest
-
-    async def _read_rest(self) -> None:
-        if self._events is None:
-            return
-        with contextlib.suppress(TimeoutError, httpx.HTTPError, Unreadable):
-            async with asyncio.timeout(REST_SECONDS):
-                async for _ in self._events:
-                    pass
+            return self._reader.finish()
+        pieces = self._reader.feed(event.event, event.data)
+        return [*pieces, *self._reader.finish()] if self._reader.is_done else pieces
 
     # ---- errors ------------------------------------------------------------------------------------------
 
@@ -330,7 +317,9 @@ class Exchange:
     def _silent(self) -> TimedOut:
         who = self._endpoint.host
         if asyncio.get_running_loop().time() >= self._deadline:
-            late = f"{who} had not finished its answer after {_duration(self._patience.whole)}. Its calls were not run."
+            whole = self._patience.whole
+            duration = f"{whole:g} s" if whole < 120 else f"{whole / 60:g} minutes"
+            late = f"{who} had not finished its answer after {duration}. Its calls were not run."
             return TimedOut(
                 "too_long", late, "Choose a lower thinking level or a faster model, or raise answer_minutes."
             )
@@ -367,7 +356,7 @@ class Exchange:
 
     def _redirected(self, response: httpx.Response) -> Rejected:
         try:
-            aim = self._request.url.join(response.headers.get("location", "")).netloc.decode("ascii", "replace")
+            aim = response.url.join(response.headers.get("location", "")).netloc.decode("ascii", "replace")
         except (httpx.InvalidURL, ValueError):
             aim = ""
         return Rejected(
@@ -375,6 +364,13 @@ class Exchange:
             f"{self._endpoint.host} redirects requests ({response.status_code}){quoted(aim, self._endpoint.key)}. This "
             "was not followed, so that no key and no text goes elsewhere. Enter the address it redirects to.",
         )
+
+
+async def _read_rest(events: AsyncGenerator[ServerSentEvent, None]) -> None:
+    with contextlib.suppress(TimeoutError, httpx.HTTPError, Unreadable):
+        async with asyncio.timeout(REST_SECONDS):
+            async for _ in events:
+                pass
 
 
 def _kind(response: httpx.Response) -> str:
@@ -386,10 +382,6 @@ def _encoding(response: httpx.Response) -> str:
     """The encoding of the body, as the server names it; empty if it names none."""
     encoding: str = response.headers.get("content-encoding", "")
     return "" if encoding.strip().lower() in ("", "identity") else encoding
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:g} s" if seconds < 120 else f"{seconds / 60:g} minutes"
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:
@@ -422,7 +414,14 @@ def client_for(*, is_loopback: bool) -> httpx.AsyncClient:
     clients = _clients.setdefault(asyncio.get_running_loop(), {})
     if is_loopback not in clients:
         try:
-            clients[is_loopback] = _new_client(is_loopback=is_loopback)
+            clients[is_loopback] = httpx.AsyncClient(
+                headers={"user-agent": "redline", "accept-encoding": "identity"},
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+                verify=httpx.create_ssl_context(),
+                trust_env=not is_loopback,
+                follow_redirects=False,
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+            )
         except (ImportError, ValueError):
             raise Rejected(
                 "bad_proxy",
@@ -430,17 +429,6 @@ def client_for(*, is_loopback: bool) -> httpx.AsyncClient:
                 "https:// address. Nothing was sent.",
             ) from None
     return clients[is_loopback]
-
-
-def _new_client(*, is_loopback: bool) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        headers={"user-agent": "redline", "accept-encoding": "identity"},
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-        verify=httpx.create_ssl_context(),
-        trust_env=not is_loopback,
-        follow_redirects=False,
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-    )
 
 
 async def close() -> None:
@@ -472,7 +460,7 @@ async def ask(endpoint: Endpoint, request: Request, patience: Patience | None = 
     _refuse_unsafe(endpoint)
     client = client_for(is_loopback=is_loopback(endpoint.base_url))
     body = _printed(_DIALECTS[endpoint.dialect].body_of(request, endpoint.host))
-    exchange: Exchange | None = None
+    pieces: AsyncGenerator[Piece, None] | None = None
     error: ProviderError | None = None
     try:
         async for attempt in stamina.retry_context(
@@ -486,27 +474,25 @@ async def ask(endpoint: Endpoint, request: Request, patience: Patience | None = 
             yield Sent(len(body))
             failed: Failed | None = None
             with attempt:
-                exchange = _exchange(client, endpoint, request, body, patience)
+                pieces = Exchange(endpoint, request, body, patience).pieces(client)
                 try:
-                    await exchange.begin(client)
+                    first = await anext(pieces)
                 except Failed as failure:
                     failed = failure
                     failed.wait = _wait(failed, attempt.next_wait, patience)
-                    await exchange.close()
-                    exchange = None
                     raise
                 break
             if failed is not None and failed.wait is not None and attempt.num < patience.attempts:
                 yield Retrying(attempt.num, failed.wait, failed.error.what)
-        if exchange is not None:
-            async with contextlib.aclosing(exchange.pieces()) as pieces:
-                async for piece in pieces:
-                    yield piece
+        if pieces is not None:
+            yield first
+            async for piece in pieces:
+                yield piece
     except Failed as failure:
         error = _given_up(failure, patience)
     finally:
-        if exchange is not None:
-            await exchange.close()
+        if pieces is not None:
+            await pieces.aclose()
     if error is not None:
         # Raised here, it has no reference to the client's own error, which contains the request and so the key.
         raise error
@@ -542,29 +528,6 @@ def _printed(body: dict[str, Any]) -> str:
     return well_formed(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
 
 
-def _exchange(
-    client: httpx.AsyncClient, endpoint: Endpoint, request: Request, body: str, patience: Patience
-) -> Exchange:
-    dialect = _DIALECTS[endpoint.dialect]
-    sent = client.build_request(
-        "POST",
-        checked_base_url(endpoint.base_url) + dialect.PATH,
-        content=body.encode(),
-        headers={
-            "content-type": "application/json",
-            "accept": "text/event-stream, application/json",
-            **dialect.headers_for(endpoint),
-        },
-        timeout=httpx.Timeout(
-            connect=patience.connect,
-            read=max(patience.first_byte, patience.between),
-            write=patience.first_byte,
-            pool=None,
-        ),
-    )
-    return Exchange(endpoint, request.model, sent, dialect.READER(request.messages), patience)
-
-
 # ---- retries --------------------------------------------------------------------------------------------
 
 
@@ -584,20 +547,16 @@ def _wait_after(failure: Exception) -> float | bool:
 
 def _given_up(failure: Failed, patience: Patience) -> ProviderError:
     """The error of the last attempt, with the reason why there was no other attempt."""
-    error = failure.error
+    error, why = failure.error, ""
     if failure.after is not None and failure.after > patience.longest_wait:
-        wants = (
-            f"It demands a wait of {_at_most_a_day(failure.after)} before the next attempt, "
-            f"and Redline waits {patience.longest_wait:g} s at most."
+        demanded = "more than a day" if failure.after > DAY else f"{math.ceil(failure.after):,} s"
+        why = (
+            f" It demands a wait of {demanded} before the next attempt, and Redline waits {patience.longest_wait:g} s "
+            "at most."
         )
-        return type(error)(error.code, f"{error.what} {wants}", error.advice)
-    if failure.wait is not None and patience.attempts > 1:
-        return type(error)(error.code, f"{error.what} Redline tried {patience.attempts} times.", error.advice)
-    return error
-
-
-def _at_most_a_day(seconds: float) -> str:
-    return "more than a day" if seconds > DAY else f"{math.ceil(seconds):,} s"
+    elif failure.wait is not None and patience.attempts > 1:
+        why = f" Redline tried {patience.attempts} times."
+    return type(error)(error.code, f"{error.what}{why}", error.advice)
 
 
 # ---- for synchronous code --------------------------------------------------------------------------------
@@ -622,9 +581,7 @@ class AnswerStream:
     def __enter__(self) -> AnswerStream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._task.cancel()
         self._ended.wait(CLOSE_SECONDS)
 

@@ -68,7 +68,7 @@ async def try_model(
         thinking=thinking,
         thinking_style=thinking_style,
     )
-    began = time.monotonic()
+    who, began = f"{model} at {endpoint.host}", time.monotonic()
     answered: AnswerEnd | None = None
     begun = False
     bound = asyncio.timeout(LONGEST)
@@ -77,25 +77,24 @@ async def try_model(
             async for piece in pieces:
                 begun = begun or not isinstance(piece, Sent | Retrying)
                 answered = piece if isinstance(piece, AnswerEnd) else None
+        assert answered is not None  # noqa: S101  # it is the last piece
+        fault = _fault(answered, who)
     except ProviderError as error:
-        return Verdict(ok=False, message=error.message, seconds=time.monotonic() - began)
+        fault = error.message
     except TimeoutError:
         if not bound.expired():
             raise
-        return Verdict(ok=False, message=_too_long(endpoint, model, begun), seconds=time.monotonic() - began)
-    assert answered is not None  # noqa: S101  # it is the last piece
+        fault = _too_long(who, begun)
     seconds = time.monotonic() - began
-    fault = _fault(answered, endpoint, model)
-    if fault:
+    if fault or answered is None:
         return Verdict(ok=False, message=fault, seconds=seconds)
     uncounted = "" if answered.usage else " It reports no tokens, so they will be estimated."
     when = f"after {seconds:.1f} s" if seconds >= AT_ONCE else "at once"
-    message = f"It can plan. {model} at {endpoint.host} called a tool {when}.{uncounted}"
+    message = f"It can plan. {who} called a tool {when}.{uncounted}"
     return Verdict(ok=True, message=message, seconds=seconds)
 
 
-def _too_long(endpoint: Endpoint, model: str, begun: bool) -> str:
-    who = f"{model} at {endpoint.host}"
+def _too_long(who: str, begun: bool) -> str:
     if not begun:
         return f"{who} sent nothing for a minute. The test was stopped. It may still be loading: test it again."
     return (
@@ -104,8 +103,7 @@ def _too_long(endpoint: Endpoint, model: str, begun: bool) -> str:
     )
 
 
-def _fault(answered: AnswerEnd, endpoint: Endpoint, model: str) -> str:
-    who = f"{model} at {endpoint.host}"
+def _fault(answered: AnswerEnd, who: str) -> str:
     if any(call.name == TOOL.name for call in answered.answer.calls):
         return ""
     if answered.answer.calls:

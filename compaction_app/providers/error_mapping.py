@@ -349,7 +349,8 @@ def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderEr
             f"{who} reports that the account's quota or credit is used up{status}{quote}. The request was not retried.",
             "Add credit there, or choose another model.",
         )
-    if _is_overflow(fault.status, text):
+    is_too_large = fault.status == 413 or (fault.status != 429 and tells_overflow(text))
+    if is_too_large or _TOO_LONG.search(text):
         return Overflow(
             "overflow",
             f"The conversation is too long for {named} at {who}{status}{quote}. The request was not retried.",
@@ -361,12 +362,6 @@ def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderEr
     if fault.status:
         return _rejected(fault.status, text, endpoint, named, f"{status}{quote}")
     return Broken("broken", f"{who} ended its answer with an error{quote}. Its calls were not run.", "Try again.")
-
-
-def _is_overflow(status: int, text: str) -> bool:
-    if _TOO_LONG.search(text) is not None:
-        return True
-    return status == 413 or (status != 429 and tells_overflow(text))
 
 
 def _rejected(status: int, text: str, endpoint: Endpoint, model: str, quote: str) -> Rejected:

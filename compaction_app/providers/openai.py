@@ -235,8 +235,8 @@ class OpenAIReader(AnswerReader):
                 text_of(detail.get(_DETAIL_TEXTS.get(str(detail.get("type")), ""))) for _, detail in details
             )
         if (shown or details) and self._reasoning is None:
-            self._reasoning = self.builder.open_reasoning()
-        return self.builder.add_reasoning(self._reasoning, shown) if shown and self._reasoning else []
+            self._reasoning = self.builder.open(Reasoning())
+        return self.builder.add(self._reasoning, shown) if shown and self._reasoning else []
 
     def _read_text(self, payload: Mapping[str, Any]) -> list[Piece]:
         content = payload.get("content")
@@ -249,25 +249,21 @@ class OpenAIReader(AnswerReader):
         if not fragment:
             return []
         if self._text is None:
-            self._text = self.builder.open_text()
-        return self.builder.add_text(self._text, fragment)
+            self._text = self.builder.open(Text())
+        return self.builder.add(self._text, fragment)
 
     # ---- calls ------------------------------------------------------------------------------------------
 
     def _read_call(self, fragment: Mapping[str, Any]) -> list[Piece]:
         function = mapping_of(fragment.get("function"))
-        name, call_id, given = (
-            text_of(function.get("name")),
-            text_of(fragment.get("id")),
-            function.get("arguments"),
-        )
+        name, call_id, given = text_of(function.get("name")), text_of(fragment.get("id")), function.get("arguments")
         arguments = given if isinstance(given, str) else "" if given is None else printed(given)
         index = fragment.get("index")
         call = self._call_for(index if isinstance(index, int) else None, call_id, name, arguments)
         pieces: list[Piece] = []
         if name and not call.name:
             pieces += self.builder.name_call(call, name)
-        return pieces + (self.builder.add_arguments(call, arguments) if arguments else [])
+        return pieces + (self.builder.add(call, arguments) if arguments else [])
 
     def _call_for(self, index: int | None, call_id: str, name: str, arguments: str) -> AccumulatedCall:
         """The call that a fragment continues, or a new one: see the table above."""
@@ -291,8 +287,8 @@ class OpenAIReader(AnswerReader):
         if not call.name or not begins:
             return False
         if call_id:
-            return self._by_id.get(call_id) is not call and call.ends_with in ("", "}")
-        return call.ends_with == "}" and bool(arguments.strip())
+            return self._by_id.get(call_id) is not call and call.buffer.ends_with in ("", "}")
+        return call.buffer.ends_with == "}" and bool(arguments.strip())
 
     # ---- the rest ---------------------------------------------------------------------------------------
 

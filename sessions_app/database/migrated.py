@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import filelock
 from django.conf import settings
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
-from sessions_app.disk.files import reported
+from sessions_app.disk.files import acquired_lock, reported
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 
 from .sqlite import database_path, require_present
@@ -40,25 +39,21 @@ def open_database() -> None:
 def only_migration() -> Iterator[None]:
     """Prevent other processes from creating, migrating or salvaging the database. Raises SystemFailure `database_busy`
     and `database_failed`."""
-    lock = filelock.FileLock(settings.REDLINE_DATA_DIR / "database.lock")
+    busy = SystemFailure(
+        "database_busy",
+        f"Another Redline process is migrating the database in {settings.REDLINE_DATA_DIR}. "
+        "Nothing was done. Try again soon.",
+    )
     try:
-        lock.acquire(timeout=LOCK_SECONDS)
-    except filelock.Timeout as busy:
-        raise SystemFailure(
-            "database_busy",
-            f"Another Redline process is migrating the database in {settings.REDLINE_DATA_DIR}. "
-            "Nothing was done. Try again soon.",
-        ) from busy
+        lock = acquired_lock(settings.REDLINE_DATA_DIR / "database.lock", LOCK_SECONDS, busy)
     except OSError as fault:
         raise SystemFailure(
             "database_failed",
             f"The database in {settings.REDLINE_DATA_DIR} cannot be locked: {fault.strerror}. Nothing was done. "
             "Make the directory writable for you.",
         ) from fault
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 def is_current() -> bool:

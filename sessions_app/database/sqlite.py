@@ -206,16 +206,10 @@ def _is_gone() -> bool:
 
 def failure_of(fault: DatabaseError) -> SystemFailure:
     """The failure behind a database error, for the user. The code `UNKNOWN` may mean a bug."""
-    kind, what, remedy = _kind_of(fault)
-    return _failure(kind, what.format(seconds=_timeout(), fault=fault), remedy)
-
-
-def _kind_of(fault: DatabaseError) -> tuple[str, str, str]:
-    """The code, what the database does, and the remedy."""
-    if _is_gone():
-        return _gone
     code = (getattr(fault.__cause__, "sqlite_errorcode", None) or 0) & _PRIMARY
-    return _damaged if str(fault).startswith(_NO_TEXT) else _KINDS.get(code, _unknown)
+    is_no_text = str(fault).startswith(_NO_TEXT)
+    kind, what, remedy = _gone if _is_gone() else _damaged if is_no_text else _KINDS.get(code, _unknown)
+    return _failure(kind, what.format(seconds=_timeout(), fault=fault), remedy)
 
 
 def _failure(kind: str, what: str, remedy: str) -> SystemFailure:

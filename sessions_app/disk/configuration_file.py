@@ -17,7 +17,7 @@ from typing import Final
 from sessions_app.sessionlog.errors import BadInput, Conflict
 
 from .copies import created
-from .files import open_regular, real_path, reported, stat_file, sync_directory, write_all
+from .files import opened, pread, real_path, reported, stat_file, sync_directory, write_all
 
 SIZE_LIMIT: Final = 1_000_000
 NOTHING: Final = "Nothing was changed."
@@ -107,16 +107,9 @@ def _replace(file: ConfigurationFile, content: bytes | None) -> None:
             file.real.unlink()
         else:
             draft = file.real.with_name(f".{file.real.name}.{DRAFT}-{secrets.token_hex(4)}")
-            if file.content is None:
-                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                undo.callback(draft.unlink, missing_ok=True)
-                with os.fdopen(descriptor, "wb") as new:
-                    new.write(content)
-                    new.flush()
-                    os.fsync(descriptor)
-            else:
-                with created(draft, stat_file(file.real), undo) as descriptor:
-                    write_all(descriptor, content)
+            like = stat_file(file.real) if file.content is not None else None
+            with created(draft, like, undo) as descriptor:
+                write_all(descriptor, content)
             _require_unchanged(file)
             draft.replace(file.real)
         sync_directory(file.real.parent)
@@ -132,9 +125,8 @@ def _require_unchanged(file: ConfigurationFile) -> None:
 
 
 def _read(real: Path) -> bytes:
-    descriptor = open_regular(real, os.O_RDONLY, NOTHING)
-    with reported(real, NOTHING), os.fdopen(descriptor, "rb") as file:
-        content = file.read(SIZE_LIMIT + 1)
+    with opened(real, os.O_RDONLY, NOTHING) as fd, reported(real, NOTHING):
+        content = pread(fd, 0, SIZE_LIMIT + 1)
     if len(content) > SIZE_LIMIT:
         raise BadInput("too_large", f"{real} is larger than {SIZE_LIMIT:,} bytes. {NOTHING}")
     return content

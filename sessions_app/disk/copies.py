@@ -54,15 +54,17 @@ def create_beside(path: Path, lines: Iterable[bytes], like: os.stat_result) -> i
 
 
 @contextmanager
-def created(path: Path, like: os.stat_result, undo: ExitStack) -> Iterator[int]:
-    """Create a file and yield its descriptor; finally sync it, with mode and owner of `like`. `undo` removes it."""
+def created(path: Path, like: os.stat_result | None, undo: ExitStack) -> Iterator[int]:
+    """Create a file and yield its descriptor; finally sync it, with mode and owner of `like`, or private without it.
+    `undo` removes it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     undo.callback(path.unlink, missing_ok=True)
     try:
         yield fd
-        if os.geteuid() == 0:  # otherwise the agent's user could not use a file that root restored
-            os.fchown(fd, like.st_uid, like.st_gid)
-        os.fchmod(fd, stat.S_IMODE(like.st_mode))
+        if like is not None:
+            if os.geteuid() == 0:  # otherwise the agent's user could not use a file that root restored
+                os.fchown(fd, like.st_uid, like.st_gid)
+            os.fchmod(fd, stat.S_IMODE(like.st_mode))
         sync(fd)
     finally:
         os.close(fd)

@@ -23,10 +23,11 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import filelock
 import msgspec
 
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
@@ -155,6 +156,18 @@ def reported(path: Path, not_done: str, code: str = "io_error") -> Iterator[None
         yield
     except OSError as error:
         raise os_failure(error, path, not_done, code) from error
+
+
+def acquired_lock(path: Path, seconds: float, busy: RedlineError) -> AbstractContextManager[object]:
+    """A lock file that is held from now on, by nobody else, until the end of a block. Its directory is made if needed.
+
+    Raises `busy` if another process, or another part of this one, holds it for so many seconds; and OSError.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        return filelock.FileLock(path, thread_local=False).acquire(timeout=seconds, poll_interval=0.02)
+    except filelock.Timeout as fault:
+        raise busy from fault
 
 
 FileIdentity = tuple[int, int]
@@ -332,15 +345,9 @@ class SessionReader:
     def _begins_with(self, segments: tuple[tuple[int, str], ...], size: int) -> bool:
         start = 0
         for end, recorded in segments:
-            if end > size:
+            if end > size or hashed(self._read_all, start, end).hexdigest() != recorded:
                 return False
-            digest = hashlib.sha256()
-            while start < end:
-                piece = self._read_all(start, min(CHUNK, end - start))
-                digest.update(piece)
-                start += len(piece)
-            if digest.hexdigest() != recorded:
-                return False
+            start = end
         return True
 
     def _restart(self, start: int) -> None:
@@ -398,6 +405,15 @@ class SessionReader:
 
     def _rewritten(self, what: str) -> Conflict:
         return Conflict("session_rewritten", f"{self.path}: {what}. The data read so far is invalid. Read it again.")
+
+
+def first_bytes(reader: SessionReader, size: int) -> Iterator[bytes]:
+    """The first `size` bytes of a session: an agent may append between two readings."""
+    for chunk in reader.chunks(0):
+        yield chunk[:size]
+        size -= len(chunk)
+        if size <= 0:
+            return
 
 
 def real_path(path: Path) -> Path:
@@ -494,6 +510,20 @@ def last_line_start(read: Callable[[int, int], bytes], size: int) -> int:
     return start
 
 
+def hashed(
+    read: Callable[[int, int], bytes], start: int, end: int, known: hashlib._Hash | None = None
+) -> hashlib._Hash:
+    """The hash of the bytes from `start` to `end`, or `known`, the one of what precedes them, continued.
+
+    `read(offset, length)` returns so many bytes from an offset.
+    """
+    digest = known.copy() if known is not None else hashlib.sha256()
+    while start < end and (piece := read(start, min(CHUNK, end - start))):
+        digest.update(piece)
+        start += len(piece)
+    return digest
+
+
 def write_all(fd: int, data: bytes) -> None:
     """Write all of `data`, in as many writes as it takes. Only for Redline's own files."""
     rest = memoryview(data)
@@ -502,12 +532,22 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a small file that only its user can read, replacing any with this name in one step. Raises OSError."""
+    """Write a small file that only its user can read, replacing any with this name in one step, synced to disk on
+    return; its directory is made if needed. The draft is private from its first byte, whatever the mode of the file
+    that it replaces. Raises OSError."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    draft.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            sync(descriptor)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
 
 
 def content_created_once(path: Path, make: Callable[[], str]) -> str:

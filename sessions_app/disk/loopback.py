@@ -35,12 +35,13 @@ def loopback_address(text: str) -> LoopbackAddress:
     parts = urlsplit(text)
     is_bare = parts.scheme == "http" and not parts.path.strip("/") and "@" not in parts.netloc
     host = parts.hostname or ""
-    if is_bare and not parts.query and not parts.fragment and parts.port and _is_loopback(host):
+    if is_bare and not parts.query and not parts.fragment and parts.port and is_loopback_address(host):
         return LoopbackAddress(str(ip_address(host)), parts.port)
     raise ValueError("a server is addressed as http://127.0.0.1:PORT or http://[::1]:PORT, on this machine only")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback_address(host: str) -> bool:
+    """Whether a host is named by an address of this machine: 127.0.0.0/8 or ::1."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

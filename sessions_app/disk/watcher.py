@@ -10,6 +10,7 @@ import logging
 import queue
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -71,18 +72,13 @@ class Watcher:
 
     def take(self, seconds: float) -> PathChanges:
         """The changes since the last call; waits for one at most this long."""
-        files: set[Path] = set()
-        directories: set[Path] = set()
-        databases: set[Path] = set()
-        try:
+        found = PathChanges(frozenset(), frozenset())
+        with suppress(queue.Empty):
             changes = self._changes.get(timeout=seconds) if seconds > 0 else self._changes.get_nowait()
             while True:
-                files |= changes.files
-                directories |= changes.directories
-                databases |= changes.databases
+                found = PathChanges(*(old | new for old, new in zip(found, changes, strict=True)))
                 changes = self._changes.get_nowait()
-        except queue.Empty:
-            return PathChanges(frozenset(files), frozenset(directories), frozenset(databases))
+        return found
 
     def _run(self, paths: list[Path], is_recursive: bool, stop: threading.Event) -> None:
         for polling in (None, True):

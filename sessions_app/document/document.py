@@ -14,7 +14,7 @@ import gc
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -108,15 +108,9 @@ class Document(LoadedSession):
         Raises Conflict `session_rewritten` if what was read has changed.
         """
         continued = continue_loading(self)
-        return replace(
-            self,
-            log=continued.log,
-            tree=continued.tree,
-            fingerprint=continued.fingerprint,
-            state=continued.state,
-            # Its reader may have been chosen meanwhile.
-            session=session_row(self.path) if self.session is not None else None,
-        )
+        # Its reader may have been chosen meanwhile.
+        session = session_row(self.path) if self.session is not None else None
+        return self._of(continued, session, self.chosen_reader)
 
     @property
     def row(self) -> Session:

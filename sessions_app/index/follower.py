@@ -37,7 +37,7 @@ from .index_store import (
     SeenFile,
     known_files,
     mark_missing,
-    missing_below,
+    mark_missing_below,
     present_files,
     seen_file,
     seen_session,
@@ -214,9 +214,7 @@ class Follower:
     def _scan_root(self, root: Path, known: dict[Path, IndexedFile], waiting: dict[Path, SeenFile]) -> list[int]:
         """Add new and changed files below a root to `waiting`; returns the keys of missing sessions."""
         if not root.is_dir():
-            lost = missing_below(root, present_files(known), set())
-            mark_missing(lost)
-            return lost
+            return mark_missing_below(root, present_files(known), set())
         if keeps_database(self._roots[root]):
             self._listed[root] = databases_in(root)
         found = discover_in(root, self._roots[root])
@@ -231,9 +229,7 @@ class Follower:
                 continue
             if row is None or not row.is_still(seen):
                 waiting[path] = seen
-        lost = missing_below(root, present_files(known), there, [refused.path for refused in found.refused])
-        mark_missing(lost)
-        return lost
+        return mark_missing_below(root, present_files(known), there, [refused.path for refused in found.refused])
 
     def _wait_for(self, files: dict[Path, SeenFile]) -> None:
         """Queue files, the most recently written first."""
@@ -247,11 +243,9 @@ class Follower:
         if not self._demo_offered:
             self._demo_offered = True
             demo = offer_demo()
-            if demo is not None:
-                seen = seen_file(demo)
-                if seen is not None:
-                    self._wait_for({demo: seen})
-                    return
+            if demo is not None and (seen := seen_file(demo)) is not None:
+                self._wait_for({demo: seen})
+                return
         self._announcer.finish()
 
     def _index(self, files: Mapping[Path, SeenFile]) -> None:

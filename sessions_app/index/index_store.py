@@ -15,14 +15,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import filelock
 import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 from django.db.models import BooleanField, DateTimeField, ExpressionWrapper, F, Func, IntegerField, JSONField, Q, Value
 
-from sessions_app.disk.files import SessionReader, file_state, reported, stat_file
+from sessions_app.disk.files import SessionReader, acquired_lock, file_state, reported, stat_file
 from sessions_app.disk.rendered import DOCUMENT_SUFFIX
 from sessions_app.models import INDEXED_FIELDS, Root, Session, insert_statement
 from sessions_app.models import Entry as EntryRow
@@ -64,24 +63,19 @@ def require_name(path: Path) -> None:
         )
 
 
-class FoundRows(NamedTuple):
-    """Rows by the real path of their file, and the paths of rows that were just created."""
-
-    rows: dict[Path, Session]
-    made: set[Path]
-
-
 def session_row(path: Path) -> Session:
     """The row of the file at a real path, created if there is none; the file is not read.
 
     Raises BadInput `unusable_name`.
     """
     require_name(path)
-    return find_rows([path]).rows[path]
+    rows, _ = find_rows([path])
+    return rows[path]
 
 
-def find_rows(paths: Iterable[Path]) -> FoundRows:
-    """The rows of files in the innermost root that contains each; missing rows are created.
+def find_rows(paths: Iterable[Path]) -> tuple[dict[Path, Session], set[Path]]:
+    """The rows of files in the innermost root that contains each, and the paths of those that were missing and are
+    created now.
 
     A row that a file had in an outer root moves to the inner one, with everything that refers to it.
     """
@@ -93,7 +87,7 @@ def find_rows(paths: Iterable[Path]) -> FoundRows:
     rows = _rows_at(places)
     missing = {path: place for path, place in places.items() if path not in rows}
     if not missing:
-        return FoundRows(rows, set())
+        return rows, set()
     with transaction.atomic():
         # Other processes cannot write now, so no row is created twice.
         for path, place in missing.items():
@@ -106,7 +100,7 @@ def find_rows(paths: Iterable[Path]) -> FoundRows:
         }
         Session.objects.bulk_create(new.values())
     found = rows | new
-    return FoundRows({path: found[path] for path in places}, set(new))
+    return {path: found[path] for path in places}, set(new)
 
 
 def _rows_at(places: Mapping[Path, tuple[Root, str]]) -> dict[Path, Session]:
@@ -158,20 +152,23 @@ def record_fault(session: Session, fault: RedlineError) -> None:
     Session.objects.filter(pk=session.pk).update(fault=fault.message, missing=fault.code == "no_such_file")
 
 
-def missing_below(
+def mark_missing_below(
     directory: Path, known: Iterable[tuple[int, Path]], seen: set[int], unlisted: Iterable[Path] = ()
 ) -> list[int]:
-    """The keys of sessions below a directory that were not seen there, unless their directory could not be listed.
+    """Mark the sessions below a directory that were not seen there as missing, unless their directory could not be
+    listed; returns their keys.
 
     All paths are real. `known` was read before the scan, so that new sessions do not count as lost.
     """
     below = str(directory / "_")[:-1]
     hidden = tuple(str(path / "_")[:-1] for path in unlisted)
-    return [
+    lost = [
         key
         for key, path in known
         if key not in seen and (place := str(path)).startswith(below) and not place.startswith(hidden)
     ]
+    mark_missing(lost)
+    return lost
 
 
 def known_paths() -> list[tuple[int, Path]]:
@@ -211,17 +208,10 @@ def only_indexer(*paths: Path) -> Iterator[None]:
 def index_lock(name: str, seconds: float, busy: str, not_done: str) -> Iterator[None]:
     """Hold a lock of the index. Raises Conflict `being_indexed` with the sentences in `busy`, and SystemFailure."""
     locks = settings.REDLINE_DATA_DIR / "locks"
-    lock = filelock.FileLock(locks / f"{name}.lock", thread_local=False)
     with reported(locks, not_done):
-        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=seconds, poll_interval=0.02)
-        except filelock.Timeout as fault:
-            raise Conflict("being_indexed", busy) from fault
-    try:
+        lock = acquired_lock(locks / f"{name}.lock", seconds, Conflict("being_indexed", busy))
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 # ---- writing -----------------------------------------------------------------------------------------------

@@ -57,8 +57,7 @@ from .index_store import (
     known_files,
     known_paths,
     lock_place,
-    mark_missing,
-    missing_below,
+    mark_missing_below,
     only_indexer,
     read_entries,
     record_fault,
@@ -141,12 +140,8 @@ class ReadTexts(Protocol):
         """All entries and the session's row are stored. `rebuilt` is None if every entry is in the active context."""
 
 
-class TextSink(Protocol):
-    """Receives the texts of sessions that are read from their start."""
-
-    def begin(self, session: Session) -> ReadTexts: ...
-
-
+TextSink = Callable[[Session], ReadTexts]
+"""Gives the receiver of the texts of a session that is read from its start."""
 OpenTexts = Callable[[], AbstractContextManager[TextSink | None]]
 """Opens a sink; each process that indexes opens its own."""
 
@@ -170,7 +165,7 @@ def index_roots(*, rebuild: bool = False, report: Report = str, texts: OpenTexts
             if _is_directory(path):
                 _index_directory(path, total, ReadOptions(rebuild, report), texts, known)
             else:
-                mark_missing(missing_below(path, known_paths(), set()))
+                mark_missing_below(path, known_paths(), set())
         except RedlineError as fault:
             total.faults.append(RefusedPath(path, fault.message))
             total.unlisted.append(total.faults[-1])
@@ -212,9 +207,8 @@ def index_file(
     """
     require_name(path)
     with only_indexer(path):
-        found = find_rows([path])
-        session = found.rows[path]
-        is_new = path in found.made
+        rows, made = find_rows([path])
+        session, is_new = rows[path], path in made
         try:
             scan = _read(session, path, total or IndexTotals(), ReadOptions(rebuild, report, texts), is_new=is_new)
         except RedlineError as fault:
@@ -252,7 +246,7 @@ def _index_directory(
             # Reading will report a file that cannot be inspected.
             sizes[path] = seen.size if seen is not None else 0
     there |= _index_files(sizes, total, options, texts)
-    mark_missing(missing_below(directory, known, there, [refused.path for refused in found.refused]))
+    mark_missing_below(directory, known, there, [refused.path for refused in found.refused])
 
 
 def _index_files(sizes: Mapping[Path, int], total: IndexTotals, options: ReadOptions, texts: OpenTexts) -> set[int]:
@@ -341,10 +335,10 @@ def _unusable(path: Path) -> str:
 def _index_locked(paths: Sequence[Path], total: IndexTotals, options: ReadOptions) -> list[IndexResult]:
     listed = []
     scans: list[Scan] = []
-    found = find_rows(paths)
-    for path, session in found.rows.items():
+    rows, made = find_rows(paths)
+    for path, session in rows.items():
         try:
-            scans.append(_read(session, path, total, options, is_new=path in found.made))
+            scans.append(_read(session, path, total, options, is_new=path in made))
         except RedlineError as fault:
             record_fault(session, fault)
             listed.append(IndexResult(path, session.pk, fault.message))
@@ -358,10 +352,9 @@ def _index_locked(paths: Sequence[Path], total: IndexTotals, options: ReadOption
 
 
 def _read(session: Session, path: Path, total: IndexTotals, options: ReadOptions, *, is_new: bool) -> Scan:
-    begin = options.texts.begin if options.texts is not None else None
     with session.agent.store.open(path) as reader:
         try:
-            scan = Scan(session, path, reader, total.lookup, is_new=is_new, from_start=options.rebuild, texts=begin)
+            scan = Scan(session, path, reader, total.lookup, options, is_new=is_new)
             scan.run(options.report)
         finally:
             total.bytes_read += reader.bytes_read
@@ -398,8 +391,7 @@ class Scan:
     As long as each entry follows the one before it, the context is totalled on the way and no entry is kept in memory
     after it was written. Otherwise the totals are computed from all entries at the end.
 
-    `is_new`: the row was created for this scan; `from_start`: the file is read from its start in any case. `texts`
-    creates the receiver of the texts of a session that is read from its start.
+    `is_new`: the row was created for this scan.
     """
 
     def __init__(
@@ -408,10 +400,9 @@ class Scan:
         path: Path,
         reader: SessionReader,
         lookup: ContextWindowLookup,
+        options: ReadOptions,
         *,
         is_new: bool,
-        from_start: bool,
-        texts: Callable[[Session], ReadTexts] | None = None,
     ) -> None:
         self.session = session
         self.path = path
@@ -422,10 +413,10 @@ class Scan:
         self._reader = reader
         self._found = reader.stat()
         """The state before reading: the index never claims more of a file than was read."""
-        self._previous = None if from_start else self._known()
+        self._previous = None if options.rebuild else self._known()
         self._rebuilt: RebuiltSession | None = None
         """None as long as the context is totalled on the way."""
-        self._texts = texts(session) if texts is not None and self._previous is None else None
+        self._texts = options.texts(session) if options.texts is not None and self._previous is None else None
         kept: dict[str, Any] = session.state if self._previous is not None else {}
         self._parser = session.agent.format.parser(
             msgspec.convert(kept["parser"], ParserState) if kept else ParserState(),

@@ -163,19 +163,9 @@ class Job(models.Model):
         return changed
 
     @classmethod
-    def end(
-        cls,
-        key: int,
-        to: str,
-        failure: str = "",
-        *,
-        leaving: Collection[str] | None = None,
-        held_by: str | None = None,
-        **fields: Any,
-    ) -> bool:
-        """Change the state as `change` does, and record why and when it ended."""
-        ended = {"failure": failure, "ended_at": timezone.now(), **fields}
-        return cls.change(key, to, leaving=leaving, held_by=held_by, **ended)
+    def end(cls, key: int, to: str, failure: str = "", **fields: Any) -> bool:
+        """Change the state as `change` does, with its arguments, and record why and when it ended."""
+        return cls.change(key, to, **{"failure": failure, "ended_at": timezone.now(), **fields})
 
     @classmethod
     def fail_unstarted(cls, key: int, why: str) -> bool:

@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from asgiref.sync import sync_to_async
@@ -26,7 +26,7 @@ from sessions_app.server.children import Children, end_with_parent
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.web.server_log import defects_logged
 
-from .job import Job, LeaseWatch, watches, worker_name
+from .job import Job, watches, worker_name
 from .recorder import Terminated
 
 LLM_JOBS: Final = 32
@@ -61,8 +61,13 @@ class WorkerPool:
         """Start the queued rows for which there is room."""
         self.drop_ended()
         for job in _queued(of_llm=True):
-            if job not in self._threads and not self._start_within_limits(job):
+            if job in self._threads:
+                continue
+            sizes = [size for size in self._sizes.values() if size]
+            size = job.kind.rows().filter(pk=job.key).session_bytes()
+            if sizes and (len(sizes) >= LLM_JOBS or sum(sizes) + size > LLM_BYTES):
                 break
+            self._start(job, size)
         if 0 not in self._sizes.values():
             for job in _queued(of_llm=False)[:1]:
                 self._start(job, 0)
@@ -78,15 +83,6 @@ class WorkerPool:
         until = time.monotonic() + STOP_SECONDS
         for thread in self._threads.values():
             thread.join(max(0.0, until - time.monotonic()))
-
-    def _start_within_limits(self, job: _QueuedJob) -> bool:
-        """Start work that mostly waits for a provider, if there is room for it."""
-        sizes = [size for size in self._sizes.values() if size]
-        size = job.kind.rows().filter(pk=job.key).session_bytes()
-        if sizes and (len(sizes) >= LLM_JOBS or sum(sizes) + size > LLM_BYTES):
-            return False
-        self._start(job, size)
-        return True
 
     def _start(self, job: _QueuedJob, size: int) -> None:
         # A daemon thread: if it does not end in time, its lease expires.
@@ -150,7 +146,9 @@ def work_until_stopped() -> None:
     try:
         while True:
             if time.monotonic() - watched > WATCH_SECONDS:
-                _give_up_dead(watched_kinds)
+                with _logged("Leases could not be checked"):
+                    for watch in watched_kinds:
+                        watch.give_up_dead()
                 watched = time.monotonic()
             _look(pool, starts=True)
             time.sleep(POLL_SECONDS)
@@ -159,22 +157,20 @@ def work_until_stopped() -> None:
 
 
 def _look(pool: WorkerPool, *, starts: bool) -> None:
-    try:
+    with _logged("Queued rows could not be read"):
         if starts:
             pool.start_queued()
         else:
             pool.drop_ended()
-    except DatabaseError as fault:
-        # Another writer blocked the database for too long: the next check comes soon.
-        _log.warning("Queued rows could not be read: %s", type(fault).__name__)
 
 
-def _give_up_dead(kinds: Sequence[LeaseWatch]) -> None:
+@contextlib.contextmanager
+def _logged(failed: str) -> Iterator[None]:
+    """Log a failure of the database: another writer blocked it for too long, and the next check comes soon."""
     try:
-        for watch in kinds:
-            watch.give_up_dead()
+        yield
     except DatabaseError as fault:
-        _log.warning("Leases could not be checked: %s", type(fault).__name__)
+        _log.warning("%s: %s", failed, type(fault).__name__)
 
 
 # ---- the processes of the server -------------------------------------------------------------------------

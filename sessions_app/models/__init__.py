@@ -476,11 +476,8 @@ class Session(models.Model):
         """
         if self.pk is None:
             return {}
-        writes = (
-            self.compactions.values_list("entry_id", "leaf_id"),
-            self.undos.values_list("entry_id", "leaf_id"),
-        )
-        return {entry_id: leaf_id for found in writes for entry_id, leaf_id in found}
+        names = ("entry_id", "leaf_id")
+        return dict([*self.compactions.values_list(*names), *self.undos.values_list(*names)])
 
     def as_json(self) -> dict[str, Any]:
         """The session in the format for scripts. Sizes in bytes, context and window in tokens; times are UTC.

@@ -18,7 +18,7 @@ import sqlite3
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from heapq import nsmallest
@@ -37,7 +37,7 @@ from sessions_app.disk.files import SessionReader
 from sessions_app.index.index_store import entries_at
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import Session, SessionQuerySet
-from sessions_app.search.pure.query import SearchQuery, SnippetPart, TermPattern, snippet
+from sessions_app.search.pure.query import IndexQuery, SearchQuery, SnippetPart, TermPattern, snippet
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.sessionlog.passages import PassageKind, PassageState, passages
@@ -50,8 +50,14 @@ from .text_index import text_progress
 SESSIONS_ON_PAGE: Final = 10
 PLACES_OF_SESSION: Final = 3
 """Places that are shown of each session."""
-FACETS: Final = ("agent", "in", "is", "tool", "project")
-"""The names of the filters by which results can be narrowed."""
+FACETS: Final[Mapping[str, tuple[str, Mapping[Any, str] | None]]] = {
+    "agent": ("Agent", {key: agent.label for key, agent in AGENTS.items()}),
+    "in": ("Where", KINDS),
+    "is": ("State", STATES),
+    "tool": ("Tool", None),
+    "project": ("Project", None),
+}
+"""The filters by which results can be narrowed, each with its label, and the labels of its values if they are known."""
 _Traits = tuple[str, int, int, str, str]
 WHO_CHARACTERS: Final = 24
 READ_ALL: Final = 20
@@ -198,9 +204,9 @@ def search(
         empty = SearchResults(filters, text_progress(store), passages=store.passages())
         if not filters.query.finds:
             return empty
-        matches = Matches(store, filters)
-        known = _sessions_of(matches.groups, empty.progress.sessions, shown_only=shown_only)
-        matching, facets = _narrow(matches.groups, known, filters)
+        groups, left_out = find_matches(store, filters)
+        known = _sessions_of(groups, empty.progress.sessions, shown_only=shown_only)
+        matching, facets = _narrow(groups, known, filters)
         order = _order(matching, known, filters.sort)
         per_page = limit or SESSIONS_ON_PAGE
         pages = max(1, -(-len(order) // per_page))
@@ -216,7 +222,7 @@ def search(
         page=page,
         pages=pages,
         milliseconds=round(1000 * (time.perf_counter() - started)),
-        left_out=matches.left_out,
+        left_out=left_out,
     )
 
 
@@ -257,17 +263,6 @@ def _sessions_of(groups: Iterable[MatchGroup], known: int, *, shown_only: bool) 
     return _Sessions(found.among(keys))
 
 
-def _tests(filters: SearchFilters) -> list[Callable[[Any], bool]]:
-    """For each facet, a test whether a value passes the filters."""
-    return [
-        lambda agent: not filters.agents or agent in filters.agents,
-        lambda kind: not filters.kinds or kind in filters.kinds,
-        lambda state: not filters.states or state in filters.states,
-        lambda tool: not filters.tools or tool in filters.tools,
-        lambda project: not filters.projects or filters.in_project(project),
-    ]
-
-
 def _order(groups: Iterable[MatchGroup], known: _Sessions, sort: str) -> list[int]:
     """The keys of the sessions, latest first; with the order `best`, first by their most informative kind."""
     kinds: dict[int, int] = {}
@@ -290,42 +285,35 @@ def _narrow(
         if group.session in known.owners:
             agent, project = known.owners[group.session]
             alike.setdefault((agent, group.kind, group.state, group.tool, project), []).append(group)
-    counts: dict[str, Counter[Any]] = {name: Counter() for name in FACETS}
-    tests = _tests(filters)
+    projects = {project for *_, project in alike if filters.in_project(project)}
+    chosen: list[frozenset[Any]] = [filters.agents, filters.kinds, filters.states, filters.tools, frozenset(projects)]
+    is_limited = [*map(bool, chosen[:-1]), bool(filters.projects)]
+    counts: list[Counter[Any]] = [Counter() for _ in FACETS]
     matching: list[MatchGroup] = []
     for traits, found in alike.items():
-        failed = [number for number, test in enumerate(tests) if not test(traits[number])]
+        failed = [facet for facet, trait in enumerate(traits) if is_limited[facet] and trait not in chosen[facet]]
         if not failed:
             matching += found
         places = sum(group.places for group in found)
-        for facet, name in enumerate(FACETS):
+        for facet, trait in enumerate(traits):
             if failed in ([], [facet]):
-                counts[name][traits[facet]] += places
-    return matching, _facets(counts, filters)
-
-
-def _facets(counts: Mapping[str, Counter[Any]], filters: SearchFilters) -> list[Facet]:
-    agents = {key: agent.label for key, agent in AGENTS.items()}
-    chosen_projects = {one for one in counts["project"] if filters.projects and filters.in_project(one)}
-    return [
-        _facet("agent", "Agent", agents, counts, filters.agents, filters.given),
-        _facet("in", "Where", KINDS, counts, filters.kinds, filters.given),
-        _facet("is", "State", STATES, counts, filters.states, filters.given),
-        _facet("tool", "Tool", None, counts, filters.tools, filters.given),
-        _facet("project", "Project", None, counts, chosen_projects, filters.given),
+                counts[facet][trait] += places
+    chosen[-1] &= counts[-1].keys()
+    facets = [
+        _facet(name, label, labels, counted, wanted, filters.given)
+        for (name, (label, labels)), counted, wanted in zip(FACETS.items(), counts, chosen, strict=True)
     ]
+    return matching, facets
 
 
 def _facet(
     name: str,
     label: str,
     labels: Mapping[Any, str] | None,
-    counts: Mapping[str, Counter[Any]],
-    chosen: Iterable[Any],
+    counted: Counter[Any],
+    chosen: frozenset[Any],
     given: Collection[tuple[str, str]],
 ) -> Facet:
-    counted = counts[name]
-    chosen = frozenset(chosen)
     if labels is None:
         most = [value for value, _ in counted.most_common() if value]
         labels = {value: value for value in [*sorted(chosen), *most][: max(CHOICES, len(chosen))]}
@@ -444,8 +432,8 @@ def search_session(session: Session, typed: str, entry_id: str = "") -> SessionS
     with TextStore(settings.REDLINE_DATA_DIR) as store:
         is_searchable = session.pk in store.sessions()
         if filters.query.finds:
-            matches = Matches(store, filters)
-            wanted = [group for group in matches.groups if filters.accepts(group.kind, group.state, group.tool)]
+            groups, _ = find_matches(store, filters)
+            wanted = [group for group in groups if filters.accepts(group.kind, group.state, group.tool)]
             keys = entries_of(wanted)
     current = session.entries.filter(entry_id=entry_id).values_list("pk", flat=True).first() if entry_id else None
     before = bisect_left(keys, current) if current is not None else 0
@@ -507,53 +495,45 @@ def entries_of(groups: Iterable[MatchGroup]) -> list[int]:
     return sorted({number >> KIND_BITS for group in groups for number in group.passages})
 
 
-class Matches:
-    """The passages that a query finds, within the filters that the index can apply: the period and the session.
+def find_matches(store: TextStore, filters: SearchFilters) -> tuple[list[MatchGroup], int]:
+    """The passages that a query finds, within the filters that the index can apply: the period and the session; and how
+    many more have all its words, but were not compared with it, because there are too many.
 
     Raises SystemFailure `search_failed`.
     """
+    try:
+        query = filters.query.for_index(store)
+        groups = _find(store, query.expression, filters)
+    except sqlite3.DatabaseError as fault:
+        raise SystemFailure(
+            "search_failed",
+            f"The full-text index {store.path} cannot be read: {fault}. Nothing was found. Delete it: Redline "
+            "builds a new one.",
+        ) from fault
+    return _compared(groups, query) if query.compared or query.refused else (groups, 0)
 
-    def __init__(self, store: TextStore, filters: SearchFilters) -> None:
-        self.left_out = 0
-        """Passages that have all words and were not compared with the query, because there are too many."""
-        try:
-            self._query = filters.query.for_index(store)
-            self.groups = _find(store, self._query.expression, filters)
-        except sqlite3.DatabaseError as fault:
-            raise SystemFailure(
-                "search_failed",
-                f"The full-text index {store.path} cannot be read: {fault}. Nothing was found. Delete it: Redline "
-                "builds a new one.",
-            ) from fault
-        if self._query.compared or self._query.refused:
-            self._compare()
 
-    def _compare(self) -> None:
-        """Keep only the passages whose texts match the query; the most informative kinds are compared first."""
-        candidates = [(number, group.session) for group in self.groups for number in group.passages]
-        first = nsmallest(COMPARED, candidates, key=lambda found: (found[0] & KIND_MASK, -found[0]))
-        self.left_out = len(candidates) - len(first)
-        ids: dict[int, list[int]] = {}
-        for number, session in first:
-            ids.setdefault(session, []).append(number)
-        entries = entries_at(number >> KIND_BITS for number, _ in first)
-        accepted = {
-            number
-            for key, session in Session.objects.for_reading().in_bulk(ids).items()
-            for number, text in _texts(session, ids[key], entries)
-            if self._accepts(text)
-        }
-        self.groups = [
-            msgspec.structs.replace(group, places=len(left), ids=",".join(map(str, left)))
-            for group in self.groups
-            if (left := accepted.intersection(group.passages))
-        ]
-
-    def _accepts(self, text: str) -> bool:
-        query = self._query
-        return all(wanted.is_in(text) for wanted in query.compared) and not any(
-            unwanted.is_in(text) for unwanted in query.refused
-        )
+def _compared(groups: Sequence[MatchGroup], query: IndexQuery) -> tuple[list[MatchGroup], int]:
+    """Only the passages whose texts match the query; the most informative kinds are compared first."""
+    candidates = [(number, group.session) for group in groups for number in group.passages]
+    first = nsmallest(COMPARED, candidates, key=lambda found: (found[0] & KIND_MASK, -found[0]))
+    ids: dict[int, list[int]] = {}
+    for number, session in first:
+        ids.setdefault(session, []).append(number)
+    entries = entries_at(number >> KIND_BITS for number, _ in first)
+    accepted = {
+        number
+        for key, session in Session.objects.for_reading().in_bulk(ids).items()
+        for number, text in _texts(session, ids[key], entries)
+        if all(wanted.is_in(text) for wanted in query.compared)
+        and not any(unwanted.is_in(text) for unwanted in query.refused)
+    }
+    matching = [
+        msgspec.structs.replace(group, places=len(left), ids=",".join(map(str, left)))
+        for group in groups
+        if (left := accepted.intersection(group.passages))
+    ]
+    return matching, len(candidates) - len(first)
 
 
 def _find(store: TextStore, expression: str, filters: SearchFilters) -> list[MatchGroup]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Final
@@ -30,7 +30,7 @@ from sessions_app.database.text_store import (
 )
 from sessions_app.disk.files import SessionReader
 from sessions_app.index.index_store import index_lock, indexed_tree
-from sessions_app.index.indexer import IndexTotals, OpenTexts, RebuiltSession
+from sessions_app.index.indexer import IndexTotals, OpenTexts, RebuiltSession, TextSink
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import HAS_ENTRIES, Session, SessionQuerySet
 from sessions_app.models import Entry as EntryRow
@@ -120,9 +120,18 @@ def index_with_texts(
 
 
 @contextmanager
-def _opened_texts() -> Iterator[EntryTexts]:
+def _opened_texts() -> Iterator[TextSink]:
+    """Adds the texts of sessions that are being indexed: their lines are not read again."""
     with _opened_store() as store:
-        yield EntryTexts(store)
+        known = store.sessions().keys()
+
+        def begin(session: Session) -> _TextsRead:
+            if session.pk in known:
+                # The entries of its earlier passages no longer have rows.
+                store.remove_session(session.pk)
+            return _TextsRead(store, session)
+
+        yield begin
 
 
 def index_texts(store: TextStore, before: int | None = None) -> Iterator[TextProgress]:
@@ -202,20 +211,6 @@ class _Passages:
         self._store.update(self._row, changed)
 
 
-class EntryTexts:
-    """Adds the texts of sessions that are being indexed: their lines are not read again."""
-
-    def __init__(self, store: TextStore) -> None:
-        self._store = store
-        self._known = store.sessions().keys()
-
-    def begin(self, session: Session) -> _TextsRead:
-        """Remove the earlier passages of the session, whose entries no longer have rows."""
-        if session.pk in self._known:
-            self._store.remove_session(session.pk)
-        return _TextsRead(self._store, session)
-
-
 class _TextsRead(_Passages):
     """The texts of one session that is read from its start: see `index.indexer.ReadTexts`."""
 
@@ -253,7 +248,9 @@ class _SessionTexts(_Passages):
         tally = Tally(leaf_id=self._row.leaf, open_ended=bool(self._row.open_ended))
         try:
             with session.agent.store.open(session.real_path()) as reader:
-                while rows := self._next_rows():
+                # No query stays open while other work is done: it would keep an old state of the database.
+                entries = session.entries.order_by("pk")
+                while rows := list(entries.filter(pk__gt=self._row.last_entry)[:ROWS_AT_ONCE]):
                     for row in rows:
                         entry = unpack(row.number, row.offset, row.length, row.entry_id, row.parent_id, row.digest)
                         is_same = is_same and tally.carries(entry)
@@ -291,11 +288,6 @@ class _SessionTexts(_Passages):
             reader="" if left else self._session.read_as,
         )
         self._store.remove(lost, self._row)
-
-    def _next_rows(self) -> Sequence[EntryRow]:
-        # No query stays open while other work is done: it would keep an old state of the database.
-        found = self._session.entries.filter(pk__gt=self._row.last_entry).order_by("pk")
-        return list(found[:ROWS_AT_ONCE])
 
     def _collect(self, row: EntryRow, entry: Entry, reader: SessionReader) -> bool:
         """Read the passages of an entry; returns whether they are enough for a transaction."""

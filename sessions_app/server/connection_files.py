@@ -16,10 +16,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-import filelock
 import msgspec
 
-from sessions_app.disk.files import write_private
+from sessions_app.disk.files import acquired_lock, write_private
 from sessions_app.sessionlog.errors import Conflict
 
 DIRECTORY: Final = "connections"
@@ -91,9 +90,7 @@ def connections(directory: Path) -> list[ConnectedAgent]:
 
 def write_connection(directory: Path, one: ConnectedAgent) -> None:
     """Write a connection, replacing any of the same name. Raises OSError."""
-    path = connection_path(directory, one.name)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    write_private(path, msgspec.json.format(msgspec.json.encode(one)) + b"\n")
+    write_private(connection_path(directory, one.name), msgspec.json.format(msgspec.json.encode(one)) + b"\n")
 
 
 def delete_connection(directory: Path, name: str) -> None:
@@ -114,14 +111,9 @@ def only_one_change(directory: Path) -> Iterator[None]:
 
     Raises OSError, and Conflict `busy` if another one takes longer than LOCK_SECONDS.
     """
-    lock = filelock.FileLock(directory / f"{DIRECTORY}.lock", thread_local=False)
-    try:
-        with lock.acquire(timeout=LOCK_SECONDS):
-            yield
-    except filelock.Timeout as busy:
-        raise Conflict(
-            "busy", "Another command connects an agent at the moment. Nothing was changed. Try again."
-        ) from busy
+    busy = Conflict("busy", "Another command connects an agent at the moment. Nothing was changed. Try again.")
+    with acquired_lock(directory / f"{DIRECTORY}.lock", LOCK_SECONDS, busy):
+        yield
 
 
 def connection_with(directory: Path, token: str) -> ConnectedAgent | None:

@@ -27,7 +27,7 @@ from typing import Final
 import filelock
 import msgspec
 
-from sessions_app.disk.files import FileIdentity, content_created_once, write_private
+from sessions_app.disk.files import FileIdentity, acquired_lock, content_created_once, write_private
 from sessions_app.sessionlog.errors import Conflict
 
 LOCK_FILE: Final = "server.lock"
@@ -58,32 +58,22 @@ def only_server(
 
     Raises Conflict `already_served`; `not_done` says what was not done and what to do.
     """
-    lock = filelock.FileLock(directory / LOCK_FILE)
-    try:
-        lock.acquire(timeout=LOCK_SECONDS)
-    except filelock.Timeout as busy:
-        raise Conflict(
-            "already_served",
-            f"Another server is using the data directory {directory}. {not_done}",
-        ) from busy
-    try:
-        # A killed server left it.
-        (directory / STATE_FILE).unlink(missing_ok=True)
-        yield
-    finally:
-        (directory / STATE_FILE).unlink(missing_ok=True)
-        lock.release()
+    busy = Conflict("already_served", f"Another server is using the data directory {directory}. {not_done}")
+    with acquired_lock(directory / LOCK_FILE, LOCK_SECONDS, busy):
+        try:
+            # A killed server left it.
+            (directory / STATE_FILE).unlink(missing_ok=True)
+            yield
+        finally:
+            (directory / STATE_FILE).unlink(missing_ok=True)
 
 
 def running_server(directory: Path) -> RunningServer | None:
     """The server that uses the data directory; None if there is none or it is still starting. Raises OSError."""
     if not (directory / LOCK_FILE).exists():
         return None
-    try:
-        with filelock.FileLock(directory / LOCK_FILE).acquire(timeout=0):
-            return None
-    except filelock.Timeout:
-        pass
+    with contextlib.suppress(filelock.Timeout), filelock.FileLock(directory / LOCK_FILE).acquire(timeout=0):
+        return None
     try:
         return msgspec.json.decode((directory / STATE_FILE).read_bytes(), type=RunningServer)
     except FileNotFoundError:

@@ -101,8 +101,8 @@ def append_lines(
             _require_state(fd, expected, path)
             joint = _joint(fd, expected.size, is_complete, path, after_torn_line=after_torn_line)
             payload = joint + b"\n".join(lines) + b"\n"
-        with reported(intent, f"Nothing was written to {path}."):
-            locked.announce(AppendIntent(os.fspath(path), expected.inode, expected.size, payload, note))
+        announced = AppendIntent(expected.inode, expected.size, payload, path=os.fspath(path), note=note)
+        locked.announce(announced, f"Nothing was written to {path}.")
         try:
             with reported(path, NOTHING_WRITTEN, code="write_failed"):
                 _require_state(fd, expected, path)

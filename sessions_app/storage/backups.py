@@ -45,6 +45,7 @@ from sessions_app.disk.files import (
     GrowthKind,
     SessionReader,
     file_state,
+    hashed,
     opened,
     pread,
     reported,
@@ -190,6 +191,13 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def require_written(path: Path, digest: str, not_done: str) -> None:
+    """Read a new file back. Raises SystemFailure `write_failed` if it does not have the digest of what was written."""
+    if file_digest(path) != digest:
+        what = f"{path}: the bytes read back differ from those written."
+        raise SystemFailure("write_failed", f"{what} {not_done} Check the disk, then try again.")
+
+
 def delete_backup(backup: Path) -> None:
     """Remove a backup and the digest beside it. Raises BadInput if it does not have a backup's name or is missing."""
     backed_up_session(backup)
@@ -233,13 +241,8 @@ def back_up(
 
 def digest_up_to(session: Path, end: int, start: int = 0, content: hashlib._Hash | None = None) -> str:
     """The digest of the first `end` bytes of a session; `content` is the hash of those before `start`, if known."""
-    whole = content.copy() if content is not None else hashlib.sha256()
     with SessionReader(session) as reader:
-        while start < end:
-            piece = reader.read_at(start, min(CHUNK, end - start))
-            whole.update(piece)
-            start += len(piece)
-    return whole.hexdigest()
+        return hashed(reader.read_at, start, end, content).hexdigest()
 
 
 def copy_beside(
@@ -433,8 +436,8 @@ def _announced_step(
     """The one step that changes the session, after its intent record."""
     session = locked.path
     new, before = ready.stat(), present.inode if present is not None else None
-    with reported(locked.intent, NOT_RESTORED):
-        locked.announce(ReplaceIntent(os.fspath(session), new.st_ino, before, new.st_size, note))
+    intent = ReplaceIntent(new.st_ino, before, new.st_size, path=os.fspath(session), note=note)
+    locked.announce(intent, NOT_RESTORED)
     try:
         if present is None:
             _appear(ready, session)
@@ -463,9 +466,7 @@ def _write_ready(backup: Path, session: Path, digest: str, undo: ExitStack) -> P
             copied = copy_checked(reader, fd, like.st_size, ())
     if copied != digest:
         raise _damaged(backup)
-    if file_digest(ready) != digest:
-        what = f"{ready}: the bytes read back differ from those written."
-        raise SystemFailure("write_failed", f"{what} {NOT_RESTORED} Check the disk, then try again.")
+    require_written(ready, digest, NOT_RESTORED)
     return ready
 
 

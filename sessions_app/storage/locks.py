@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import enum
 import errno
-import hashlib
 import os
 import signal
 import stat
@@ -28,16 +27,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
-import filelock
 import msgspec
 
 from sessions_app.disk.copies import DRAFTS, draft_path
 from sessions_app.disk.files import (
-    CHUNK,
+    acquired_lock,
     file_state,
+    hashed,
     opened,
     pread,
     reported,
@@ -56,14 +56,19 @@ if sys.platform == "linux":
 NOTHING_WRITTEN: Final = "Nothing was written."
 
 
-class AppendIntent(msgspec.Struct, frozen=True, tag="append"):
-    """Lines to be appended: `payload` at byte `before` of the file `inode`."""
+class _Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """A step on the session at a path."""
 
     path: str
+    note: str = ""
+
+
+class AppendIntent(_Intent, frozen=True, tag="append"):
+    """Lines to be appended: `payload` at byte `before` of the file `inode`."""
+
     inode: int
     before: int
     payload: bytes
-    note: str = ""
 
     @property
     def size(self) -> int:
@@ -71,63 +76,50 @@ class AppendIntent(msgspec.Struct, frozen=True, tag="append"):
         return self.before + len(self.payload)
 
 
-class ReplaceIntent(msgspec.Struct, frozen=True, tag="replace"):
+class ReplaceIntent(_Intent, frozen=True, tag="replace"):
     """A file to be put in place of another: `inode` replaces `replaced`, None if there is none."""
 
-    path: str
     inode: int
     replaced: int | None
     size: int
-    note: str = ""
 
 
-class CreateIntent(msgspec.Struct, frozen=True, tag="create"):
+class CreateIntent(_Intent, frozen=True, tag="create"):
     """A session to be made beside another, which stays as it is: `inode` gets the path `created`."""
 
-    path: str
     created: str
     inode: int
     size: int
     sha256: str
-    note: str = ""
 
 
-class RemoveIntent(msgspec.Struct, frozen=True, tag="remove"):
+class RemoveIntent(_Intent, frozen=True, tag="remove"):
     """A session to be deleted, for good: the file `inode`."""
 
-    path: str
     inode: int
-    note: str = ""
-
-    @property
-    def size(self) -> int:
-        return 0
+    size: ClassVar[int] = 0
 
 
-class RowsIntent(msgspec.Struct, frozen=True, tag="rows"):
+class RowsIntent(_Intent, frozen=True, tag="rows"):
     """Rows of a database to be changed in one transaction; `size` is that of the session after it."""
 
-    path: str
     database: str
     marks: tuple[RowMark, ...]
     size: int
-    note: str = ""
 
 
-class ServedRowsIntent(msgspec.Struct, frozen=True, tag="served-rows"):
+class ServedRowsIntent(_Intent, frozen=True, tag="served-rows"):
     """Rows of a database to be changed through the server at an address, call by call; `backup` has them.
 
     `size` is that of the session after it, and known when all of them are changed.
     """
 
-    path: str
     database: str
     backup: str
     server: str
     is_made: bool = False
     """Whether all rows are changed, and were verified."""
     size: int = 0
-    note: str = ""
 
 
 Intent = AppendIntent | ReplaceIntent | CreateIntent | RemoveIntent | RowsIntent | ServedRowsIntent
@@ -172,18 +164,19 @@ class LockedSession:
         """Whether a step is announced and not withdrawn: it is in progress, or its outcome is not recorded."""
         return self.intent.exists()
 
-    def announce(self, intent: Intent) -> None:
-        """Write the record completely and sync it to disk, or not at all. Raises OSError."""
+    def announce(self, intent: Intent, not_done: str) -> None:
+        """Write the record completely and sync it to disk, or not at all. Raises the errors of `os_failure`."""
         self.require_held()
         draft = _draft(self.intent)
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            write_all(fd, msgspec.json.encode(intent))
-            sync(fd)
-        finally:
-            os.close(fd)
-        draft.replace(self.intent)
-        sync_directory(self.intent.parent)
+        with reported(self.intent, not_done):
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                write_all(fd, msgspec.json.encode(intent))
+                sync(fd)
+            finally:
+                os.close(fd)
+            draft.replace(self.intent)
+            sync_directory(self.intent.parent)
 
     def withdraw(self) -> None:
         """Remove the record: the outcome of its step was recorded, or the step was not made. Raises OSError."""
@@ -230,16 +223,11 @@ def session_lock(
         raise ValueError("the timeout of a lock is not negative")
     locks = data_dir / "locks"
     intent = intent_path(data_dir, path)
-    lock = filelock.FileLock(intent.with_suffix(".lock"), thread_local=False)
+    busy = Conflict("session_locked", f"{path} is locked by another Redline process. {NOTHING_WRITTEN} Try again soon.")
     with reported(locks, f"{path} was not locked and {NOTHING_WRITTEN.lower()}"):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        locks.mkdir(mode=0o700, exist_ok=True)
-        try:
-            lock.acquire(timeout=timeout)
-        except filelock.Timeout as busy:
-            message = f"{path} is locked by another Redline process. {NOTHING_WRITTEN} Try again soon."
-            raise Conflict("session_locked", message) from busy
-    try:
+        lock = acquired_lock(intent.with_suffix(".lock"), timeout, busy)
+    with lock:
         locked = LockedSession(path, intent, Recovery(RecoveryKind.NOT_NEEDED))
         try:
             with reported(path, "An interrupted step was not settled."):
@@ -247,8 +235,6 @@ def session_lock(
             yield locked
         finally:
             locked.held = False
-    finally:
-        lock.release()
 
 
 def intent_path(data_dir: Path, session: Path) -> Path:
@@ -301,7 +287,9 @@ def _outcome(path: Path, intent: Intent) -> RecoveryKind:
     if isinstance(intent, CreateIntent):
         return RecoveryKind.MADE if _is_created(intent) else RecoveryKind.NOT_MADE
     if isinstance(intent, RowsIntent):
-        return _rows_outcome(intent)
+        database = Path(intent.database)
+        made = was_made(database, intent.marks) if file_state(database) is not None else None
+        return {True: RecoveryKind.MADE, False: RecoveryKind.NOT_MADE, None: RecoveryKind.UNRESOLVED}[made]
     if isinstance(intent, ServedRowsIntent):
         return _served_rows_outcome(path, intent)
     state = file_state(path)
@@ -324,14 +312,6 @@ def _outcome(path: Path, intent: Intent) -> RecoveryKind:
     if intent.payload.startswith(after) and _cut_off_torn(path, intent.before, after):
         return RecoveryKind.CUT_OFF
     return RecoveryKind.UNRESOLVED
-
-
-def _rows_outcome(intent: RowsIntent) -> RecoveryKind:
-    database = Path(intent.database)
-    made = was_made(database, intent.marks) if file_state(database) is not None else None
-    if made is None:
-        return RecoveryKind.UNRESOLVED
-    return RecoveryKind.MADE if made else RecoveryKind.NOT_MADE
 
 
 def _served_rows_outcome(path: Path, intent: ServedRowsIntent) -> RecoveryKind:
@@ -362,12 +342,7 @@ def _is_created(intent: CreateIntent) -> bool:
     if created is None or created.inode != intent.inode or created.size < intent.size:
         return False
     with opened(path, os.O_RDONLY, NOTHING_WRITTEN) as fd:
-        digest, offset = hashlib.sha256(), 0
-        while offset < intent.size:
-            piece = pread(fd, offset, min(CHUNK, intent.size - offset))
-            digest.update(piece)
-            offset += len(piece)
-    return digest.hexdigest() == intent.sha256
+        return hashed(partial(pread, fd), 0, intent.size).hexdigest() == intent.sha256
 
 
 def _cut_off_torn(path: Path, start: int, mine: bytes) -> bool:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 from sessions_app.disk.copies import FORK_DRAFT, created, draft_path, require_space
 from sessions_app.disk.files import CHUNK, FileState, file_state, reported, sync_directory, write_all
 from sessions_app.disk.open_files import describe, writers_of
-from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
+from sessions_app.sessionlog.errors import BadInput, Conflict
 
-from .backups import file_digest
+from .backups import file_digest, require_written
 from .locks import CreateIntent, LockedSession, RemoveIntent
 
 NOT_MADE = "No new session was made."
@@ -64,11 +64,11 @@ def create_session(
         draft.unlink(missing_ok=True)
         made = _write(draft, path, pieces, like, undo)
         check(draft)
+        inode = draft.stat().st_ino
         intent = CreateIntent(
-            os.fspath(locked.path), os.fspath(path), draft.stat().st_ino, made.size, made.sha256, note(made)
+            os.fspath(path), inode, made.size, made.sha256, path=os.fspath(locked.path), note=note(made)
         )
-        with reported(locked.intent, NOT_MADE):
-            locked.announce(intent)
+        locked.announce(intent, NOT_MADE)
         try:
             path.hardlink_to(draft)
         except OSError as error:
@@ -95,9 +95,7 @@ def _write(draft: Path, path: Path, pieces: Iterable[bytes], like: os.stat_resul
                 write_all(fd, bytes(waiting))
                 waiting.clear()
         write_all(fd, bytes(waiting))
-    if file_digest(draft) != digest.hexdigest():
-        what = f"{draft}: the bytes read back differ from those written."
-        raise SystemFailure("write_failed", f"{what} {NOT_MADE} Check the disk, then try again.")
+    require_written(draft, digest.hexdigest(), NOT_MADE)
     return NewSession(path, size, digest.hexdigest())
 
 
@@ -113,8 +111,7 @@ def remove_session(locked: LockedSession, size: int, sha256: str, *, note: str, 
     locked.require_held()
     path = locked.path
     state = require_as_written(path, size, sha256)
-    with reported(locked.intent, NOT_DELETED):
-        locked.announce(RemoveIntent(os.fspath(path), state.inode, note))
+    locked.announce(RemoveIntent(state.inode, path=os.fspath(path), note=note), NOT_DELETED)
     with reported(path, NOT_DELETED):
         if file_state(path) != state:
             locked.withdraw()

@@ -11,7 +11,7 @@ from typing import IO
 
 from sessions_app.agents.registry import agent_at
 from sessions_app.disk.copies import create_beside
-from sessions_app.disk.files import CHUNK, SessionReader, file_state, reported
+from sessions_app.disk.files import CHUNK, SessionReader, file_state, first_bytes, reported
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount, RepairPiece
@@ -67,7 +67,7 @@ def _copied(reader: SessionReader, account: RepairAccount, spool: IO[bytes], new
         else:
             yield piece.raw
     recorded = hashlib.sha256()
-    for chunk in _first(reader, account.original_size):
+    for chunk in first_bytes(reader, account.original_size):
         recorded.update(chunk)
     if recorded.digest() != digest.digest():
         raise Conflict(
@@ -81,18 +81,9 @@ def _pieces(reader: SessionReader, new_header: Header) -> Iterator[RepairPiece]:
     size = reader.state().size
 
     def read() -> Iterable[Line]:
-        return split_lines(_first(reader, size))
+        return split_lines(first_bytes(reader, size))
 
     return agent_at(reader.path).format.repair(read, new_header)
-
-
-def _first(reader: SessionReader, size: int) -> Iterator[bytes]:
-    """The first `size` bytes of a session: an agent may append between two readings."""
-    for chunk in reader.chunks(0):
-        yield chunk[:size]
-        size -= len(chunk)
-        if size <= 0:
-            return
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

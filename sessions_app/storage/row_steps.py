@@ -111,14 +111,12 @@ def backed_up_steps(backup: Path) -> list[RowStep]:
     with opened(backup, os.O_RDONLY, not_done) as fd, reported(backup, not_done):
         content = pread(fd, 0, os.fstat(fd).st_size)
     try:
-        return list(_steps(json.loads(content)))
+        return [
+            RowStep(one["table"], one["id"], _read(one["row"]), _read(one["after"]))
+            for one in json.loads(content)["rows"]
+        ]
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         raise BadInput("not_a_backup", f"{backup} has no rows ({fault!r}). {not_done}") from fault
-
-
-def _steps(content: Row) -> Iterator[RowStep]:
-    for one in content["rows"]:
-        yield RowStep(one["table"], one["id"], _read(one["row"]), _read(one["after"]))
 
 
 def _read(row: Row | None) -> dict[str, Any] | None:

@@ -114,9 +114,10 @@ class ReviewedRows:
             _apply_all(connection, self.database, self.steps)
             size = self.prove(connection)
             marks = tuple(step.mark for step in self.steps)
-            intent = RowsIntent(os.fspath(locked.path), os.fspath(self.database), marks, size, self.note(size))
-            with reported(locked.intent, NOTHING_WRITTEN):
-                locked.announce(intent)
+            intent = RowsIntent(
+                os.fspath(self.database), marks, size, path=os.fspath(locked.path), note=self.note(size)
+            )
+            locked.announce(intent, NOTHING_WRITTEN)
             _commit(locked, connection)
         self._finish(size)
 
@@ -140,45 +141,37 @@ class ReviewedRows:
             _apply_all(copy, database, steps)
             size = self.prove(copy)
         intent = ServedRowsIntent(
-            os.fspath(locked.path), os.fspath(database), os.fspath(backup), server.address, note=self.note(size)
+            os.fspath(database), os.fspath(backup), server.address, path=os.fspath(locked.path), note=self.note(size)
         )
-        with reported(locked.intent, NOTHING_WRITTEN):
-            locked.announce(intent)
+        locked.announce(intent, NOTHING_WRITTEN)
         try:
             change_through(server, locked.path, database, steps)
             with opened_database(database, NOTHING_WRITTEN) as connection:
                 size = self.prove(connection)
         except RedlineError as failure:
-            _take_back(locked, database, steps, intent, failure)
+            self._take_back(intent, failure)
             raise
         not_done = "The rows are changed; the next lock on the session records it or puts them back."
-        with reported(locked.intent, not_done):
-            locked.announce(msgspec.structs.replace(intent, is_made=True, size=size, note=self.note(size)))
+        locked.announce(msgspec.structs.replace(intent, is_made=True, size=size, note=self.note(size)), not_done)
         self._finish(size)
 
     def _finish(self, size: int) -> None:
         self.record(size)
         self.locked.finish(f"The rows of {self.locked.path} were changed")
 
-
-def _take_back(
-    locked: LockedSession,
-    database: Path,
-    steps: Sequence[RowStep],
-    intent: ServedRowsIntent,
-    failure: RedlineError,
-) -> None:
-    try:
-        put_back(locked.path, database, steps, intent.server)
-        with reported(locked.intent, "The rows are as before."):
-            locked.withdraw()
-    except RedlineError as fault:
-        raise SystemFailure(
-            "left_between",
-            f"A change of {locked.path} through the server at {intent.server} failed ({failure.code}). Some rows may "
-            f"be changed, and could not be put back: {fault.message} {intent.backup} has all of them as they were. "
-            "Redline tries again when the session is next locked.",
-        ) from failure
+    def _take_back(self, intent: ServedRowsIntent, failure: RedlineError) -> None:
+        locked = self.locked
+        try:
+            put_back(locked.path, self.database, self.steps, intent.server)
+            with reported(locked.intent, "The rows are as before."):
+                locked.withdraw()
+        except RedlineError as fault:
+            raise SystemFailure(
+                "left_between",
+                f"A change of {locked.path} through the server at {intent.server} failed ({failure.code}). Some rows "
+                f"may be changed, and could not be put back: {fault.message} {intent.backup} has all of them as they "
+                "were. Redline tries again when the session is next locked.",
+            ) from failure
 
 
 def found_steps(agent: Agent, database: Path, steps: Sequence[RowStep]) -> list[RowStep]:

@@ -9,10 +9,10 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any, Final
 
-from sessions_app.agents.base import Agent, AgentClient, AgentPackage, PackageContext, RebuiltMessage
+from sessions_app.agents.base import Agent, AgentClient, AgentPackage, RebuiltMessage
 from sessions_app.agents.pure.format import Reader
 from sessions_app.agents.registry import GENERATIONS
-from sessions_app.disk.files import GrowthKind, SessionReader
+from sessions_app.disk.files import GrowthKind, SessionReader, first_bytes
 from sessions_app.sessionlog.certificate import (
     Certificate,
     PackageOutcome,
@@ -109,7 +109,13 @@ def _ask(
         detail = "The entries of this version of the format have no ids, so that no other branch can be selected."
         return PackageResult(package.name, package.version, PackageOutcome.FAILED, detail)
     found = package.rebuild(_content(loaded, agent), "" if is_own_leaf else leaf_id)
-    outcome, detail = _outcome(found, loaded, agent, context)
+    if found.failure:
+        outcome, detail = PackageOutcome.FAILED, found.failure
+    elif found.refusal:
+        outcome, detail = PackageOutcome.REFUSED, found.refusal
+    else:
+        detail = first_difference(found.messages, context, rebuilt_messages(loaded, agent, context))
+        outcome = PackageOutcome.DIFFERENT if detail else PackageOutcome.EQUAL
     return PackageResult(package.name, package.version, outcome, detail)
 
 
@@ -142,27 +148,11 @@ def _resume(
     return client.resume(loaded.path.name, _content(loaded, agent), sent_messages(loaded, agent, context))
 
 
-def _outcome(
-    found: PackageContext, loaded: LoadedSession, agent: Agent, context: ActiveContext
-) -> tuple[PackageOutcome, str]:
-    if found.failure:
-        return PackageOutcome.FAILED, found.failure
-    if found.refusal:
-        return PackageOutcome.REFUSED, found.refusal
-    detail = first_difference(found.messages, context, rebuilt_messages(loaded, agent, context))
-    return (PackageOutcome.DIFFERENT if detail else PackageOutcome.EQUAL), detail
-
-
 def _content(loaded: LoadedSession, agent: Agent) -> Iterator[bytes]:
     """The bytes of the session as it was loaded."""
     with _opened(loaded, agent) as reader:
         # A session can be longer than its own file.
-        left = max(loaded.state.size, loaded.log.state.next_offset)
-        for chunk in reader.chunks(0):
-            yield chunk[:left]
-            left -= len(chunk)
-            if left <= 0:
-                break
+        yield from first_bytes(reader, max(loaded.state.size, loaded.log.state.next_offset))
 
 
 @contextmanager

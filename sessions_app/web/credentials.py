@@ -219,7 +219,24 @@ def only_known_browsers(application: Application) -> Application:
             await refuse_socket(scope, receive, send)
             return
 
-        is_open = True
+        is_open, has_ended = True, False
+        credentials = Credentials.of_headers(scope["headers"])
+
+        async def receive_while_known() -> Any:
+            """The next message, or a disconnection once the session has ended."""
+            nonlocal has_ended
+            coming = asyncio.ensure_future(receive())
+            try:
+                while True:
+                    await asyncio.wait({coming}, timeout=LOGIN_CHECK_SECONDS)
+                    known = credentials.have_launch_cookie()
+                    if coming.done() and (known or coming.result()["type"] == "websocket.disconnect"):
+                        return coming.result()
+                    if not known:
+                        has_ended = True
+                        return {"type": "websocket.disconnect", "code": ENDED}
+            finally:
+                coming.cancel()
 
         async def send_while_open(message: Any) -> None:
             nonlocal is_open
@@ -228,36 +245,11 @@ def only_known_browsers(application: Application) -> Application:
                 with contextlib.suppress(OSError):  # how ASGI reports that the client has disconnected
                     await send(message)
 
-        watched = _Watched(Credentials.of_headers(scope["headers"]), receive)
-        await application(scope, watched.receive, send_while_open)
-        if watched.ended:
+        await application(scope, receive_while_known, send_while_open)
+        if has_ended:
             await send_while_open({"type": "websocket.close", "code": ENDED})
 
     return guarded
-
-
-class _Watched:
-    """The receiving side of a socket, which ends with the session that opened it."""
-
-    def __init__(self, credentials: Credentials, receive: Any) -> None:
-        self._credentials = credentials
-        self._receive = receive
-        self.ended = False
-
-    async def receive(self) -> Any:
-        """The next message, or a disconnection once the session has ended."""
-        coming = asyncio.ensure_future(self._receive())
-        try:
-            while True:
-                await asyncio.wait({coming}, timeout=LOGIN_CHECK_SECONDS)
-                known = self._credentials.have_launch_cookie()
-                if coming.done() and (known or coming.result()["type"] == "websocket.disconnect"):
-                    return coming.result()
-                if not known:
-                    self.ended = True
-                    return {"type": "websocket.disconnect", "code": ENDED}
-        finally:
-            coming.cancel()
 
 
 def may_connect(headers: Headers) -> bool:

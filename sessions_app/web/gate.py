@@ -70,17 +70,17 @@ def admitted_body(scope: Scope, receive: Receive) -> Receive:
     """The part of the body that Django may receive: nothing, or as much as arrives up to a limit."""
     credentials = Credentials.of_headers(scope["headers"])
     if scope["method"] != "POST" or not may_send_body(credentials, scope["path"]):
-        return EmptyBody()
+        return empty_body()
     try:
         route = resolve(scope["path"])
     except Resolver404:
-        return EmptyBody()
+        return empty_body()
     limit = upload_room() if is_for_uploads(route.func) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     headers = dict(scope["headers"])
     if int(headers.get(b"content-length", 0)) > limit:
         scope[REFUSED_BODY] = too_long(limit)
-        return EmptyBody()
-    return BoundedBody(scope, receive, limit, boundary_in(headers.get(b"content-type", b"")))
+        return empty_body()
+    return bounded_body(scope, receive, limit, boundary_in(headers.get(b"content-type", b"")))
 
 
 def may_send_body(credentials: Credentials, path: str) -> bool:
@@ -100,48 +100,41 @@ def too_long(limit: int) -> str:
     return f"The body of the request is longer than {limit:,} bytes, the limit here. Nothing was done."
 
 
-class EmptyBody:
+def empty_body() -> Receive:
     """A body of no bytes, after which Django waits for the client to disconnect until it has responded."""
+    was_received = False
 
-    def __init__(self) -> None:
-        self._was_received = False
-
-    async def __call__(self) -> Message:
-        if self._was_received:
+    async def nothing() -> Message:
+        nonlocal was_received
+        if was_received:
             await asyncio.get_running_loop().create_future()
-        self._was_received = True
+        was_received = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
+    return nothing
 
-class BoundedBody:
+
+def bounded_body(scope: Scope, receive: Receive, limit: int, boundary: bytes) -> Receive:
     """A body as it arrives, until it has too many bytes or parts. Then it ends, and the scope records why."""
+    end, delimiter = empty_body(), b"--" + boundary if boundary else b""
+    size = parts = 0
+    # The last received bytes: a delimiter may start in them.
+    tail = b""
 
-    def __init__(self, scope: Scope, receive: Receive, limit: int, boundary: bytes) -> None:
-        self._scope = scope
-        self._receive = receive
-        self._end = EmptyBody()
-        self._limit = limit
-        self._delimiter = b"--" + boundary if boundary else b""
-        self._bytes = self._parts = 0
-        self._tail = b""
-        """The last received bytes: a delimiter may start in them."""
+    async def bounded() -> Message:
+        nonlocal size, parts, tail
+        if REFUSED_BODY not in scope:
+            message = await receive()
+            came = message.get("body", b"")
+            size += len(came)
+            if delimiter:
+                seen = tail + came
+                parts += seen.count(delimiter)
+                tail = seen[-len(delimiter) + 1 :]
+            if size <= limit and parts <= MOST_PARTS:
+                return message
+            too_many = f"The form has more than {MOST_PARTS} parts. Nothing was done."
+            scope[REFUSED_BODY] = too_long(limit) if size > limit else too_many
+        return await end()
 
-    async def __call__(self) -> Message:
-        if REFUSED_BODY in self._scope:
-            return await self._end()
-        message = await self._receive()
-        self._count(message.get("body", b""))
-        if self._bytes > self._limit:
-            self._scope[REFUSED_BODY] = too_long(self._limit)
-            return await self._end()
-        if self._parts > MOST_PARTS:
-            self._scope[REFUSED_BODY] = f"The form has more than {MOST_PARTS} parts. Nothing was done."
-            return await self._end()
-        return message
-
-    def _count(self, came: bytes) -> None:
-        self._bytes += len(came)
-        if self._delimiter:
-            seen = self._tail + came
-            self._parts += seen.count(self._delimiter)
-            self._tail = seen[-len(self._delimiter) + 1 :]
+    return bounded

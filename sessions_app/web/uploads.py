@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -83,38 +83,34 @@ class SpaciousUpload(FileUploadHandler):
         self.upload = None
         if NO_ROOM in self._meta:
             raise SkipFile
-        try:
+        with self._skipping():
             file = tempfile.NamedTemporaryFile(dir=settings.REDLINE_DATA_DIR / UPLOADS, suffix=".upload")  # noqa: SIM115
-        except OSError as fault:
-            self._refuse(fault)
-            raise SkipFile from fault
         self.upload = StoredUpload(file, self.file_name, self.content_type, self.charset)
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
         del start
         assert self.upload is not None  # noqa: S101  # new_file made it
-        try:
+        with self._skipping():
             self.upload.write(raw_data)
-        except OSError as fault:
-            self._refuse(fault)
-            raise SkipFile from fault
 
     def file_complete(self, file_size: int) -> StoredUpload | None:
-        if self.upload is None:
-            return None
-        try:
-            self.upload.seek(0)  # this flushes the buffer
-        except OSError as fault:
-            self._refuse(fault)
-            return None
+        if self.upload is not None:
+            with contextlib.suppress(SkipFile), self._skipping():
+                self.upload.seek(0)  # this flushes the buffer
+                self.upload.size = file_size
         stored, self.upload = self.upload, None
-        stored.size = file_size
         return stored
 
-    def _refuse(self, fault: OSError) -> None:
-        failure = os_failure(fault, settings.REDLINE_DATA_DIR / UPLOADS, "The upload was not stored.")
-        self._meta[NO_ROOM] = failure.message
-        self.upload_interrupted()
+    @contextlib.contextmanager
+    def _skipping(self) -> Iterator[None]:
+        """Report an upload that cannot be stored, and skip it. Raises SkipFile."""
+        try:
+            yield
+        except OSError as fault:
+            failure = os_failure(fault, settings.REDLINE_DATA_DIR / UPLOADS, "The upload was not stored.")
+            self._meta[NO_ROOM] = failure.message
+            self.upload_interrupted()
+            raise SkipFile from fault
 
     def upload_interrupted(self) -> None:
         if self.upload is not None:

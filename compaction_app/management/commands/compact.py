@@ -18,11 +18,10 @@ from compaction_app.changes.change import Applied, Confirmations, lines_of
 from compaction_app.changes.compaction import Approved, Preflight, check_plan, commit, context_tally
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import removed_estimate, struck_by_target, struck_of, tokens_back
-from compaction_app.core.loop import Called, Event, Origin, Outcome
+from compaction_app.core.loop import Called, Event, Outcome
 from compaction_app.core.stats import target_reduction, tokens_to_delete
 from compaction_app.core.transcript import moved, unanswered
-from compaction_app.management.change_command import ChangeCommand, RequestScreen, flags_of
-from compaction_app.models import Run
+from compaction_app.management.change_command import ChangeCommand, RequestScreen, flags_of, made_lines
 from compaction_app.planning.model_registry import LEVELS
 from compaction_app.planning.plan import (
     EMBEDDED,
@@ -45,11 +44,11 @@ from sessions_app.agents.pure.format import Moved, SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS, READERS_HELP, WRITERS_HELP, agent_at, require_reader_of
 from sessions_app.cli import (
+    LEAF_HELP,
     NEWEST,
     NEWEST_HELP,
     RedlineCommand,
     printable,
-    resume_line,
     shell_path,
     shell_quoted,
     text_lines,
@@ -58,6 +57,7 @@ from sessions_app.disk.files import real_path
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file, select_reader
+from sessions_app.models import Session
 from sessions_app.sessionlog.context import ContextSize, significant
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, TargetNotMet
@@ -91,9 +91,7 @@ class Command(ChangeCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", nargs="?", type="session", default=NEWEST, metavar="SESSION", help=NEWEST_HELP)
-        parser.add_argument(
-            "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
-        )
+        parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
         parser.add_argument(
             "--reader",
             default="",
@@ -133,25 +131,23 @@ class Command(ChangeCommand):
         finally:
             # Even if it failed: the requests sent must be paid for.
             self.progress.clear()
-            for line in screen.totals():
-                self.say(line)
+            self.say_all(screen.totals(), paged=False)
         command = _commit_command(planned.approved, options)
-        torn = find_torn_line(planned.document.path)
+        torn = find_torn_line(planned.approved.document.path)
         if not self.as_json:
             # With --yes there is no user to leave a pager.
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])
-            show_summary(self, planned, command.reading, command.writer, command.effect, torn)
+            show_summary(self, planned, command, torn)
             if self.newest:
                 self.say(f"Session: {self.newest}")
         committed = None
-        confirmations = self._confirmed(command, planned.document.path, options)
+        confirmations = self._confirmed(command, planned.approved.document.path, options)
         if confirmations is not None:
             now = datetime.now(UTC)
-            if planned.run is not None:
-                approve_proposals(planned.run, now)
+            if planned.approved.run is not None:
+                approve_proposals(planned.approved.run, now)
             committed = commit(planned.approved, confirmations, now)
-            for line in committed_lines(committed, command.reading.agent):
-                self.say(line)
+            self.say_all(committed_lines(committed, command.reading.agent), paged=False)
         else:
             self.say("Nothing was written.")
             self.say(command.sentence, "yellow")
@@ -173,30 +169,46 @@ class Command(ChangeCommand):
         if options["reader"]:
             require_reader_of(agent_at(path), options["reader"])
         self.warn_if_taken_over(path)
-        if not options["dry_run"]:
-            session = index_file(path, report=lambda read: self._show_read(read.bytes))
-            if options["reader"] not in ("", session.reader):
-                select_reader(session, options["reader"])
-                session.refresh_from_db()
-            if session.has_header and session.version == session.agent.format.current_version:
-                if leaf and not session.has_entry(leaf):
-                    raise unknown_entry(leaf)
-                run = new_run(session, options["planner"], own, leaf, thinking, options["writer"])
-                plan = work_here(run, screen)
-                validated = _validated(plan, path)
-                prepared = snapshot_of(run).prepared
-                document = session_as_prepared(session, prepared)
-                names = run.planner, prepared.reader, prepared.writer
-                return Planned(plan, validated, plan.origins, document, *names, prepared.context_size, run)
-        document = Document.of_file(path, progress=self._show_read)
-        planner = require_planner(options["planner"], thinking)
-        with _unchanged_index():
-            document = _with_row(document, options["reader"])
-        plan = dry_run(document, leaf, own, planner, thinking, screen, options["writer"])
-        names = planner, document.reading.reader.name, options["writer"]
-        return Planned(
-            plan, _validated(plan, path), plan.origins, document, *names, context_tally(document, plan.leaf_id).size
+        session = None if options["dry_run"] else self._indexed(path, options["reader"])
+        if session is not None and session.has_header and session.version == session.agent.format.current_version:
+            if leaf and not session.has_entry(leaf):
+                raise unknown_entry(leaf)
+            run = new_run(session, options["planner"], own, leaf, thinking, options["writer"])
+            plan = work_here(run, screen)
+            validated = _validated(plan, path)
+            prepared = snapshot_of(run).prepared
+            document, size = session_as_prepared(session, prepared), prepared.context_size
+            planner, reader, writer = run.planner, prepared.reader, prepared.writer
+        else:
+            run, writer = None, options["writer"]
+            document = Document.of_file(path, progress=self._show_read)
+            planner = require_planner(options["planner"], thinking)
+            with _unchanged_index():
+                document = _with_row(document, options["reader"])
+            plan = dry_run(document, leaf, own, planner, thinking, screen, writer)
+            validated = _validated(plan, path)
+            reader, size = document.reading.reader.name, context_tally(document, plan.leaf_id).size
+        approved = Approved(
+            document,
+            plan.leaf_id,
+            plan.transcript.parameters,
+            validated.targets,
+            planner,
+            plan.origins,
+            plan.restraints,
+            reader=reader,
+            writer=writer,
+            run=run,
         )
+        return Planned(plan, validated, approved, size)
+
+    def _indexed(self, path: Path, reader: str) -> Session:
+        """The indexed session, with the reader that was chosen, if any."""
+        session = index_file(path, report=lambda read: self._show_read(read.bytes))
+        if reader not in ("", session.reader):
+            select_reader(session, reader)
+            session.refresh_from_db()
+        return session
 
     def _confirmed(self, command: CommitCommand, path: Path, options: dict[str, Any]) -> Confirmations | None:
         """The confirmations with which the plan is to be written; None if it is not to be.
@@ -306,19 +318,13 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A finished plan, and its session."""
+    """A finished plan, and what a commit of it takes: without a run if it is not recorded."""
 
     plan: Plan
     validated: ValidatedDeletion
-    origins: Mapping[Target, Origin]
-    document: Document
-    planner: str
-    reader: str
-    writer: str
+    approved: Approved
     size: ContextSize
     """The size of the context, in whose measure tokens are shown."""
-    run: Run | None = None
-    """None if the plan is not recorded."""
 
     @property
     def struck(self) -> int:
@@ -335,22 +341,6 @@ class Planned:
         """The tokens that the target deletes."""
         ratio = self.validated.parameters.compression_ratio
         return self.size.of(tokens_to_delete(self.plan.transcript.tokens, ratio))
-
-    @property
-    def approved(self) -> Approved:
-        """The plan in the form that a commit takes."""
-        return Approved(
-            document=self.document,
-            leaf_id=self.plan.leaf_id,
-            parameters=self.plan.transcript.parameters,
-            targets=self.validated.targets,
-            planner=self.planner,
-            origins=self.origins,
-            restraints=self.plan.restraints,
-            reader=self.reader,
-            writer=self.writer,
-            run=self.run,
-        )
 
 
 class PlanningScreen(RequestScreen):
@@ -409,22 +399,15 @@ def _row(planned: Planned, target: Target, tokens: int) -> list[str]:
 
 def _reason_of(planned: Planned, target: Target) -> str:
     """The reason for deleting a target, in words."""
-    origin = planned.origins.get(target)
+    origin = planned.plan.origins.get(target)
     if origin is None:
         return ""
     return "goes with the other side of its tool call" if origin.by_repair else origin.reason
 
 
-def show_summary(
-    command: RedlineCommand,
-    planned: Planned,
-    reading: Reading,
-    writer: SessionWriter,
-    effect: str,
-    torn: TornLine | None,
-) -> None:
+def show_summary(command: RedlineCommand, planned: Planned, how: CommitCommand, torn: TornLine | None) -> None:
     """Print the plan's figures, its parameters, and its warnings."""
-    plan, validated = planned.plan, planned.validated
+    plan, validated, reading, writer = planned.plan, planned.validated, how.reading, how.writer
     stats, found, effective = validated.stats, validated.parameters, plan.effective
     command.say()
     command.say(
@@ -440,14 +423,14 @@ def show_summary(
         f"Ratio {found.compression_ratio:g} ({printable(effective.sources['compression_ratio'])}), recent "
         f"{found.preserve_recent} ({printable(effective.sources['preserve_recent'])}), "
         f"query: {one_line(found.query, 100)} "
-        f"({printable(source_of_query(planned.planner, effective.sources['query']))})"
+        f"({printable(source_of_query(planned.approved.planner, effective.sources['query']))})"
     )
     command.say(f"Read as {reading.reader.name}, because {printable(reading.reason)}.")
     if torn is not None:
         command.say(f"The session ends in {torn}.")
     for fault in effective.faults:
         command.say(f"Ignored: {printable(fault)}")
-    command.say(f"Writer: {writer.name}. {effect} {writer.undo}")
+    command.say(f"Writer: {writer.name}. {how.effect} {writer.undo}")
     back, tokens = _not_applied(planned, writer)
     if back:
         command.say(
@@ -474,18 +457,19 @@ def show_summary(
 def _not_applied(planned: Planned, writer: SessionWriter) -> tuple[Sequence[Target], int]:
     """The targets that the agent will not apply, and their tokens."""
     plan, targets = planned.plan, planned.validated.targets
-    back = writer.unapplied(planned.document.tree.branch(plan.leaf_id), targets)
+    back = writer.unapplied(planned.approved.document.tree.branch(plan.leaf_id), targets)
     return back, tokens_back(planned.size, plan.transcript, targets, back)
 
 
 def _moves(planned: Planned) -> Sequence[Moved]:
     """The messages that are sent before something that precedes them now."""
-    with lines_of(planned.document) as line:
+    document = planned.approved.document
+    with lines_of(document) as line:
         return moved(
             planned.plan.transcript.entries,
             planned.validated.targets,
-            GENERATIONS[planned.reader][1].turns,
-            lambda entry_id: line(planned.document.tree.entry(entry_id)),
+            GENERATIONS[planned.approved.reader][1].turns,
+            lambda entry_id: line(document.tree.entry(entry_id)),
         )
 
 
@@ -496,24 +480,10 @@ def _named(targets: Iterable[Target]) -> str:
 def committed_lines(committed: Applied[Preflight], agent: Agent) -> list[str]:
     """The written entries, the place, and how to continue, in words."""
     path = committed.plan.present.path
-    if committed.made.created is not None:
-        resume = resume_line(agent, committed.made.created)
-        return [
-            f"Made {printable(committed.made.created)}; {printable(path)} is as it was.",
-            *_certificate_lines(committed),
-            f"Continue there with: {printable(resume)}",
-        ]
-    count = len(committed.made.lines)
-    appended = f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(path)}"
-    return [
-        *_certificate_lines(committed),
-        f"{appended}; its last entry is {committed.made.entry_id} now."
-        if count
-        else f"Changed the rows of {printable(path)}.",
-        f"The backup is {printable(committed.backup_path)}.",
-        *(["An agent that has the session open must reload it."] if count else []),
-        f"To undo: redline undo {printable(shell_quoted(shell_path(path)))}",
-    ]
+    done = made_lines(committed, path, agent, _certificate_lines(committed))
+    if committed.made.created is None:
+        done.append(f"To undo: redline undo {printable(shell_quoted(shell_path(path)))}")
+    return done
 
 
 def _certificate_lines(committed: Applied[Preflight]) -> list[str]:
@@ -530,7 +500,7 @@ def document_of(planned: Planned, committed: Applied[Preflight] | None, writer: 
     plan = planned.plan
     written = committed.plan.validated if committed is not None else planned.validated
     return {
-        "run": planned.run.pk if planned.run is not None else None,
+        "run": planned.approved.run.pk if planned.approved.run is not None else None,
         "leafId": plan.leaf_id,
         "parameters": msgspec.to_builtins(plan.transcript.parameters),
         "deletedTargets": [target.to_json() for target in written.targets],

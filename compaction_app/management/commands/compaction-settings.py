@@ -33,7 +33,7 @@ class Command(RedlineCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         session = index_file(real_path(options["path"]))
         view = view_settings(session, Path.home())
         self.show_json({**_document(view), "compactions": session.compaction_count})
@@ -45,7 +45,6 @@ class Command(RedlineCommand):
         self.say_all(self.screen.table(COLUMNS, rows))
         self.say_all(_words(view))
         self.say(f"{plural(session.compaction_count, 'compaction')} so far.")
-        return None
 
 
 def _words(view: SettingsView) -> Iterator[str]:

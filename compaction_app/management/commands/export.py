@@ -36,7 +36,7 @@ class Command(RedlineCommand):
             help="a new file (default: in this directory, named like the session)",
         )
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         document = self.open_document(options["path"])
         leaf = options["leaf"] or document.leaf_id
         form, view = options["format"], options["view"]
@@ -48,4 +48,3 @@ class Command(RedlineCommand):
         written = {"path": str(output), "format": form, "view": view, "bytes": size}
         self.show_json({**written, "entries": len(export.messages), "leafId": leaf, "note": note})
         self.say(f"{printable(output)}: {plural(size, 'byte')}. {note}".rstrip())
-        return None

@@ -33,7 +33,7 @@ class Command(RedlineCommand):
             help="pause after each piece of an answer",
         )
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         script = options["script"]
         if script and script_named(script) is None:
             raise BadInput(
@@ -50,7 +50,6 @@ class Command(RedlineCommand):
             with contextlib.suppress(KeyboardInterrupt):
                 # An interrupt is the normal way to stop it.
                 server_of(app).run(sockets=listeners)
-        return None
 
     def _report(self, anthropic: str, openai: str, script: str) -> None:
         self.say("The scripted provider is running on this machine. It needs no model and no key.")

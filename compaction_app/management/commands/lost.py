@@ -10,7 +10,7 @@ from compaction_app.core.gates import Restraints
 from compaction_app.core.mentions import MEASURES, Subjects
 from compaction_app.core.summary_loss import SummaryLoss, loss_of, replacement_by, summaries_on
 from sessions_app.agents.registry import READERS_HELP
-from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
+from sessions_app.cli import LEAF_HELP, SESSION_HELP, RedlineCommand, printable
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
@@ -37,12 +37,10 @@ class Command(RedlineCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         parser.add_argument("--entry", default="", metavar="ID", help="one summary, with everything that it lost")
-        parser.add_argument(
-            "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
-        )
+        parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
         parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         document = self.open_document(options["path"], options["reader"])
         branch, reading = document.branch(options["leaf"] or ""), document.reading
         summaries = summaries_on(branch, reading.reader)
@@ -64,7 +62,6 @@ class Command(RedlineCommand):
             self.say(f"{plural(len(losses), 'summary')} on this branch.")
         if losses:
             self.say("Tokens are the agent's own estimate: characters / 4.")
-        return None
 
 
 def _loss(document: Document, branch: list[Entry], entry_id: str) -> SummaryLoss | None:

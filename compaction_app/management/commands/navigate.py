@@ -23,6 +23,7 @@ from sessions_app.cli import SESSION_HELP, printable, resume_line, shell_path
 from sessions_app.disk.files import real_path
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.text import plural
+from sessions_app.storage.session_loader import LoadedSession
 
 
 class Command(ChangeCommand):
@@ -48,7 +49,7 @@ class Command(ChangeCommand):
         )
         self.add_confirmations(parser, "do it without asking", "show what would happen, change nothing")
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         path = real_path(options["path"])
         if options["fork"] is not None:
             self._fork(path, options)
@@ -59,7 +60,6 @@ class Command(ChangeCommand):
             if options["label"] and not words.strip():
                 raise BadInput("bad_label", "The label is empty. Nothing was written. Use --unlabel to remove one.")
             self._append(path, entry_id, set_label(entry_id, words), options)
-        return None
 
     # ---- lines in the session ----------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class Command(ChangeCommand):
         action = plan.change.action
         self.say(f"One line would be appended to {printable(path)}: {action} {plan.change.words}.")
         self.say(_how_taken_back(plan))
-        document = {
+        document: dict[str, Any] = {
             "action": action,
             "entry": entry_id,
             "previousLeafId": plan.present.leaf_id,
@@ -80,25 +80,16 @@ class Command(ChangeCommand):
         }
         if options["dry_run"]:
             self.say("Nothing was written.")
-            self.show_json(document)
-            return
-        given = self.confirmed(plan, "Write this", options, self._how(options, plan.needs))
-        done = append_entries(path, make, given, datetime.now(UTC), shown=plan.digest())
-        is_before = action == "move" and plan.change.leaf_id != entry_id
-        again = text_said(plan.present, entry_id) if is_before else None
-        self.say(f"Appended; the last entry is {done.made.entry_id} now. The backup is {printable(done.backup_path)}.")
-        self.say("An agent that has the session open must reload it.")
-        self._offer(again)
-        self.show_json(
-            {
-                **document,
-                "needs": [],
-                "written": True,
-                "leafId": done.made.entry_id,
-                "backup": str(done.backup_path),
-                "again": again,
-            }
-        )
+        else:
+            given = self.confirmed(plan, "Write this", options, self._how(options, plan.needs))
+            done = append_entries(path, make, given, datetime.now(UTC), shown=plan.digest())
+            entry, backup = done.made.entry_id, done.backup_path
+            self.say(f"Appended; the last entry is {entry} now. The backup is {printable(backup)}.")
+            self.say("An agent that has the session open must reload it.")
+            is_before = action == "move" and plan.change.leaf_id != entry_id
+            again = self._offer(plan.present, entry_id) if is_before else None
+            document |= {"needs": [], "written": True, "leafId": entry, "backup": str(backup), "again": again}
+        self.show_json(document)
 
     # ---- a new session -----------------------------------------------------------------------------------------
 
@@ -108,18 +99,16 @@ class Command(ChangeCommand):
         what = "every recorded line of" if plan.is_copy else "what the model sees of"
         self.say(f"A new session would have {what} a branch of {plural(len(plan.branch), 'entry')}.")
         self.say(f"{printable(path)} would not be changed. To undo it, delete the new session.")
-        document = {"action": "fork", "entry": entry_id, "needs": flags_of(plan.needs), "created": None, "again": None}
+        document: dict[str, Any] = {"action": "fork", "entry": entry_id, "needs": flags_of(plan.needs)}
         if options["dry_run"]:
             self.say("No new session was made.")
-            self.show_json(document)
+            self.show_json({**document, "created": None, "again": None})
             return
         self.confirmed(plan, "Make it", options, self._how(options, plan.needs))
         made = fork_session(path, entry_id, now)
-        again = text_said(plan.present, entry_id) if plan.destination.is_before else None
-        resume = resume_line(made.agent, made.path)
         self.say(f"Made {printable(made.path)}.")
-        self.say(f"Continue there with: {printable(resume)}")
-        self._offer(again)
+        self.say(f"Continue there with: {printable(resume_line(made.agent, made.path))}")
+        again = self._offer(plan.present, entry_id) if plan.destination.is_before else None
         self.show_json({**document, "needs": [], "created": str(made.path), "again": again})
 
     # ---- both --------------------------------------------------------------------------------------------------
@@ -134,10 +123,12 @@ class Command(ChangeCommand):
         ]
         return f"To do it: {self.command_line(shell_path(options['path']), *own, *flags_of(needs))}"
 
-    def _offer(self, again: str | None) -> None:
-        if again is not None:
-            self.say("The message, to be sent again:")
-            self.say_all(printable(line) for line in again.splitlines())
+    def _offer(self, session: LoadedSession, entry_id: str) -> str:
+        """Print the message before which the agent continues now, and return it."""
+        again = text_said(session, entry_id)
+        self.say("The message, to be sent again:")
+        self.say_all(printable(line) for line in again.splitlines())
+        return again
 
 
 def _how_taken_back(plan: AppendPlan) -> str:

@@ -23,7 +23,7 @@ class Command(ChangeCommand):
         parser.add_argument("backup", type=Path, metavar="BACKUP", help="a backup, as `redline backups` lists it")
         self.add_confirmations(parser, "restore without asking")
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         named: Path = options["backup"]
         backup = real_path(named.parent) / named.name
         if file_state(backup) is None:
@@ -67,7 +67,6 @@ class Command(ChangeCommand):
                 "stillOpenIn": [writer._asdict() for writer in restored.writers],
             }
         )
-        return None
 
     def _list(self, what: str, newer: Iterable[NewerEntry]) -> None:
         for line in newer:

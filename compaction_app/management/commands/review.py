@@ -25,14 +25,13 @@ class Command(RedlineCommand):
             help="the number of the run (default: the newest plan of the newest session of this directory)",
         )
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         found = self._newest_plan() if options["number"] is None else _run_with(options["number"])
         account = account_of(found)
         mark_seen(found)
         compaction = Compaction.objects.select_related("backup").filter(run=found).first()
         self.show_json(review_document(account, compaction))
         self.say_all(review_markdown(account, compaction).splitlines())
-        return None
 
     def _newest_plan(self) -> Run:
         session = self.newest_session()

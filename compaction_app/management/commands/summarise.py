@@ -56,14 +56,13 @@ class Command(ChangeCommand):
         parser.add_argument("--text", type=Path, metavar="FILE", help="append the summary in this file")
         self.add_confirmations(parser, "append without asking")
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         path = real_path(options["path"])
         session = index_file(path)
         if options["text"] is not None:
             self._append(path, session, options)
         else:
             self._draft(path, session, options)
-        return None
 
     # ---- a draft ---------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from django.core.management.base import CommandParser
 from compaction_app.changes.change import Applied
 from compaction_app.changes.undo import UndoPlan, UndoRequest, planned, undo
 from compaction_app.core.undo_ways import UndoWay
-from compaction_app.management.change_command import ChangeCommand, flags_of
-from sessions_app.cli import SESSION_HELP, printable, resume_line, shell_path
+from compaction_app.management.change_command import ChangeCommand, flags_of, made_lines
+from sessions_app.cli import SESSION_HELP, printable, shell_path
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.text import plural
@@ -36,7 +36,7 @@ class Command(ChangeCommand):
         )
         self.add_confirmations(parser, "undo without asking", "show what would happen, change nothing")
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         request = UndoRequest(
             Document.to_change(options["path"]), name=options["compaction"], entry_ids=options["entry"]
         )
@@ -48,13 +48,11 @@ class Command(ChangeCommand):
             self.say("Nothing was undone.")
             self.say(how, "yellow")
             self.show_json(_document(plan, None))
-            return None
+            return
         confirmations = self.confirmed(plan, "Undo this", options, how)
         undone = undo(request, confirmations, datetime.now(UTC), shown=plan.digest())
-        for line in _done_lines(undone):
-            self.say(line)
+        self.say_all(_done_lines(undone), paged=False)
         self.show_json(_document(plan, undone))
-        return None
 
     def _show(self, plan: UndoPlan) -> None:
         wanted = set(plan.wanted)
@@ -77,25 +75,13 @@ def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
     plan = undone.plan
     if plan.way is UndoWay.REMOVAL:
         return [f"Deleted {printable(plan.state.created)}; {printable(plan.path)} is as it was."]
-    if undone.made.created is not None:
-        resume = resume_line(plan.present.agent, undone.made.created)
-        return [
-            f"Made {printable(undone.made.created)}; {printable(plan.path)} is as it was.",
-            f"Continue there with: {printable(resume)}",
-        ]
-    if plan.way is UndoWay.ROWS:
+    if plan.way is UndoWay.ROWS and undone.made.created is None:
         deleted = plan.state.created
         done = f"Changed the rows of {printable(plan.path)} back."
         if deleted is not None:
             done = f"Deleted {printable(deleted)}; {printable(plan.path)} is as it was."
         return [done, f"The backup is {printable(undone.backup_path)}."]
-    count = len(undone.made.lines)
-    return [
-        f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(plan.path)}; its last entry is "
-        f"{undone.made.entry_id} now.",
-        f"The backup is {printable(undone.backup_path)}.",
-        "An agent that has the session open must reload it.",
-    ]
+    return made_lines(undone, plan.path, plan.present.agent)
 
 
 def _document(plan: UndoPlan, undone: Applied[UndoPlan] | None) -> dict[str, Any]:

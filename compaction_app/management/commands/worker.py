@@ -35,7 +35,7 @@ class Command(RedlineCommand):
     def warns(self, options: dict[str, Any]) -> bool:
         return options["run"] is None and not options["until_idle"]
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         if options["run"] is not None and not Run.objects.filter(pk=options["run"]).exists():
             raise BadInput("no_such_run", f"There is no run {options['run']}. Nothing was worked on.")
         signal.signal(signal.SIGTERM, _terminate)
@@ -56,8 +56,7 @@ class Command(RedlineCommand):
                 self.stdout.flush()
                 work_until_stopped()
         except (Terminated, KeyboardInterrupt):
-            return None
-        return None
+            return
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:

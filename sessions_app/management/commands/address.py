@@ -22,7 +22,7 @@ class Command(RedlineCommand):
             help="change the name in the address: all browsers are logged out, and old addresses stop working",
         )
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         directory = settings.REDLINE_DATA_DIR
         done = "No address was made."
         if options["revoke"]:
@@ -43,4 +43,3 @@ class Command(RedlineCommand):
         if address is not None:
             self.say(address)
         self.show_json({"address": address})
-        return None

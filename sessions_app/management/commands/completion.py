@@ -42,16 +42,15 @@ class Command(RedlineCommand):
     def warns(self, options: dict[str, Any]) -> bool:
         return bool(options["shell"] != SESSIONS)
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         if options["shell"] == SESSIONS:
             named = [(session.short_id, one_line(session.heading, TITLE)) for session in known_sessions(MOST)]
             self.show_json([{"shortId": name, "title": title} for name, title in named])
             self.say_all((f"{name}\t{title}" for name, title in named), paged=False)
-            return None
+            return
         script = "\n".join(SCRIPTS[options["shell"]](dict(_commands())))
         self.say(script)
         self.show_json({"script": script})
-        return None
 
 
 def _commands() -> Iterator[tuple[str, CommandCompletion]]:

@@ -77,8 +77,6 @@ class Command(RedlineCommand):
     def _connect(self, options: dict[str, Any]) -> int | None:
         change = planned_connection(options["agent"], options["project"])
         self._show(change, full=options["full"])
-        for remark in change.remarks:
-            self.say(printable(remark), "yellow")
         arguments = _arguments(change.agent.key, change.project)
         self._confirm(f"Connect {change.agent.label}", arguments, yes=options["yes"])
         one = connect(change, datetime.now(UTC))
@@ -105,8 +103,6 @@ class Command(RedlineCommand):
         try:
             change = planned_removal(key, project)
             self._show(change, full=options["full"])
-            for remark in change.remarks:
-                self.say(printable(remark), "yellow")
             arguments = f"{_arguments(key, change.project)} --remove"
             self._confirm(f"Remove the connection of {change.agent.label}", arguments, yes=options["yes"])
             disconnect(change)
@@ -133,11 +129,15 @@ class Command(RedlineCommand):
         self.show_json({"revoked": one.name, "path": one.changed, "changed": False})
 
     def _show(self, change: ConfigurationChange, *, full: bool) -> None:
-        """Print what happens to the file, and the change itself if it is short or `full` is given."""
-        path = printable(change.file.real)
-        if not change.changes_file:
-            self.say(f"{path} stays as it is.")
-            return
+        """Print what happens to the file, the change itself if it is short or `full` is given, and its remarks."""
+        if change.changes_file:
+            self._show_diff(change, printable(change.file.real), full=full)
+        else:
+            self.say(f"{printable(change.file.real)} stays as it is.")
+        for remark in change.remarks:
+            self.say(printable(remark), "yellow")
+
+    def _show_diff(self, change: ConfigurationChange, path: str, *, full: bool) -> None:
         diff = change.diff()
         added, removed = (sum(line.sign == sign for line in diff) for sign in "+-")
         if change.is_new:
@@ -199,10 +199,7 @@ def _where(project: str) -> str:
 
 
 def _arguments(key: str, project: Path | None) -> str:
-    words = [key]
-    if project is not None:
-        words += ["--project", shell_quoted(shell_path(project))]
-    return " ".join(words)
+    return key if project is None else f"{key} --project {shell_quoted(shell_path(project))}"
 
 
 def _document(one: ConnectedAgent) -> dict[str, Any]:

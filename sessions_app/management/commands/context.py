@@ -41,7 +41,7 @@ class Command(RedlineCommand):
         )
         parser.add_argument("--entry", metavar="ID", help="show the whole text of this entry")
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         if options["messages"] and not self.as_json:
             raise BadInput("needs_json", "--messages is for --json. Nothing was read. Give both, or neither.")
         document = self.open_document(options["path"], options["reader"])
@@ -57,7 +57,7 @@ class Command(RedlineCommand):
         ).size
         if options["entry"] is not None:
             self._show_entry(document, context, options["entry"], size)
-            return None
+            return
         parts, outside = size.contents([message.tokens for message in context.messages])
         fitting = fitting_reader(reading.agent, branch, reading.reader)
         shown: dict[str, Any] = {
@@ -102,7 +102,6 @@ class Command(RedlineCommand):
                 )
             if context.refused is not None:
                 self.say(printable(context.refused.reason), "yellow")
-        return None
 
     def _show_entry(self, document: Document, context: ActiveContext, entry_id: str, size: ContextSize) -> None:
         """Show the whole text of an entry, whether the model sees it or not. Raises BadInput `unknown_entry`."""

@@ -46,7 +46,8 @@ class Command(RedlineCommand):
         salvaged = self._salvage(options) if options["salvage"] else None
         self.open_database()
         if options["follow"]:
-            return self._follow(options)
+            self._follow(options)
+            return None
         started = time.perf_counter()
         index = partial(index_paths, options["paths"]) if options["paths"] else index_roots
         index = partial(index, rebuild=options["rebuild"], report=self._show)
@@ -93,7 +94,7 @@ class Command(RedlineCommand):
     def _show(self, so_far: ReadSoFar | TextProgress) -> None:
         self.progress.show(str(so_far))
 
-    def _follow(self, options: dict[str, Any]) -> int | None:
+    def _follow(self, options: dict[str, Any]) -> None:
         if options["paths"] or options["rebuild"] or options["texts"]:
             raise BadInput(
                 "bad_arguments",
@@ -106,7 +107,6 @@ class Command(RedlineCommand):
         relay_through(sys.stdout)
         sys.stdout = sys.stderr
         Follower(background=TextIndexer().step).run()
-        return None
 
 
 def _words_of(table: SalvagedTable) -> str:

@@ -25,8 +25,7 @@ class Command(RedlineCommand):
             help=f"a session of version 1 or 2, or without a header; {SESSION_HELP}",
         )
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         written = write_version_3(real_path(options["path"]))
         self.say(f"Wrote {printable(written.path)}, {plural(written.size, 'byte')}.")
         self.show_json({"written": str(written.path), "bytes": written.size})
-        return None

@@ -47,7 +47,7 @@ class Command(RedlineCommand):
         parser.add_argument("--until", metavar="DATE", help="up to this day, month or year, including it")
         parser.add_argument("--limit", type=int, default=20, metavar="N", help="places to show (default: 20)")
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         filters = _filters(options)
         try:
             for progress in update_texts():
@@ -61,7 +61,6 @@ class Command(RedlineCommand):
         if rows:
             self.say_all(self.screen.table(COLUMNS, rows))
         self.say(_summary(found, len(rows)))
-        return None
 
 
 def _filters(options: dict[str, Any]) -> SearchFilters:

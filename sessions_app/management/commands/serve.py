@@ -64,7 +64,7 @@ class Command(RedlineCommand):
             help="admit browsers at 127.0.0.1, if they cannot open names that end in .localhost; weaker",
         )
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         directory = settings.REDLINE_DATA_DIR
         port, plain = options["port"], options["plain"]
         listen = listening_from(DEFAULT_PORT, HOSTS) if port is None else listening(port, HOSTS)
@@ -114,7 +114,6 @@ class Command(RedlineCommand):
             with contextlib.suppress(KeyboardInterrupt):
                 # An interrupt is the normal way to stop the server; uvicorn raises it after shutting down.
                 uvicorn.Server(config).run(sockets=listeners)
-        return None
 
 
 def _shown(listener: Any) -> str:

@@ -30,7 +30,7 @@ class Command(RedlineCommand):
     help = "List the indexed sessions, most recently used first."
     needs_database = True
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         del options
         sessions = list(Session.objects.for_display().latest_first())
         self.show_json([session.as_json() for session in sessions])
@@ -40,7 +40,6 @@ class Command(RedlineCommand):
             self.say("No sessions are indexed. `redline index PATH` indexes the sessions in a directory.")
         else:
             self.say_all(self.screen.table(COLUMNS, list(map(_row, sessions))))
-        return None
 
 
 def _row(session: Session) -> list[str]:

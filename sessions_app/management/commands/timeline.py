@@ -30,7 +30,7 @@ class Command(RedlineCommand):
         parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
         parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         document = self.open_document(options["path"], options["reader"])
         leaf_id, reading = options["leaf"] or document.leaf_id, document.reading
         found = timeline_of(document.branch(leaf_id), reading.reader)
@@ -43,7 +43,7 @@ class Command(RedlineCommand):
             }
         )
         if self.as_json:
-            return None
+            return
         self.say(f"Branch of {printable(leaf_id)}, read as {reading.reader.name} because {printable(reading.reason)}.")
         rows = [
             [
@@ -62,7 +62,6 @@ class Command(RedlineCommand):
             f"{plural(len(found.points), 'change')}; {found.sizes[-1]} tokens now, by the agent's own estimate: "
             "characters / 4."
         )
-        return None
 
 
 def _change(point: TimelinePoint) -> str:

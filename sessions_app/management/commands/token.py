@@ -16,10 +16,9 @@ class Command(RedlineCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--new", action="store_true", help="replace the token; the old one stops working")
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         path = settings.REDLINE_DATA_DIR / API_TOKEN_FILE
         with reported(path, "The token was not printed."):
             token = api_token(settings.REDLINE_DATA_DIR, renewed=options["new"])
         self.say(token)
         self.show_json({"token": token})
-        return None

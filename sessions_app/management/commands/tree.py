@@ -18,7 +18,7 @@ class Command(RedlineCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", nargs="?", type="session", default=NEWEST, metavar="SESSION", help=NEWEST_HELP)
 
-    def run(self, options: dict[str, Any]) -> int | None:
+    def run(self, options: dict[str, Any]) -> None:
         loaded = self.load_session(options["path"])
         leaf_id = loaded.leaf_id
         found = list(runs(loaded.tree))
@@ -44,12 +44,11 @@ class Command(RedlineCommand):
             }
         )
         if self.as_json:
-            return None
+            return
         self.say(f"{printable(loaded.path)}: {plural(len(loaded.log.entries), 'entry')}, version {loaded.log.version}")
         self.say_all(self._draw(loaded, found, named))
         for fault in damage:
             self.say(f"damaged: line {fault.number} {printable(fault.detail)}", "red")
-        return None
 
     def _draw(self, loaded: LoadedSession, found: list[OutlineRun], named: Mapping[str, str]) -> Iterator[str]:
         texts = loaded.texts([run.first for run in found] + [run.last for run in found])

@@ -249,7 +249,11 @@ def snippet(text: str, patterns: Sequence[TermPattern], length: int = LENGTH) ->
 
     Without any of the terms, the beginning of the text.
     """
-    marks = sorted(_marks(text, patterns))
+    marks = sorted(
+        _Match(start, end, term)
+        for term, pattern in enumerate(patterns)
+        for start, end in islice(pattern.spans(text), MARKS_SEEN)
+    )
     best = _best(marks, length - BEFORE)
     start = _word_start(text, max(0, marks[best].start - BEFORE)) if marks else 0
     end = max(start + length, marks[best].end if marks else 0)
@@ -262,13 +266,8 @@ def snippet(text: str, patterns: Sequence[TermPattern], length: int = LENGTH) ->
             parts += [SnippetPart(text[written : mark.start]), SnippetPart(text[mark.start : mark.end], True)]
             written = mark.end
     parts.append(SnippetPart(text[written:end] + ("…" if end < len(text) else "")))
-    return [SnippetPart(_one_line(part.text), part.marked) for part in parts if part.text]
-
-
-def _marks(text: str, patterns: Sequence[TermPattern]) -> Iterator[_Match]:
-    for term, pattern in enumerate(patterns):
-        for start, end in islice(pattern.spans(text), MARKS_SEEN):
-            yield _Match(start, end, term)
+    # White space is collapsed, also at the ends of a part, which may be between two words.
+    return [SnippetPart(re.sub(r"\s+", " ", part.text), part.marked) for part in parts if part.text]
 
 
 def _best(marks: Sequence[_Match], length: int) -> int:
@@ -291,8 +290,3 @@ def _word_start(text: str, position: int) -> int:
         return 0
     found = re.compile(r"\s").search(text, position, position + BEFORE // 2)
     return found.end() if found is not None else position
-
-
-def _one_line(text: str) -> str:
-    """The text with white space collapsed, also at its ends, which may be between two words."""
-    return re.sub(r"\s+", " ", text)

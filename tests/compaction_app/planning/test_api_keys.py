@@ -11,8 +11,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from compaction_app.providers import api_keys
 from compaction_app.providers.api_keys import KeptKey, checked_key, drop_key, hint_of, keep_key, read_keys
+from sessions_app.disk import files
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from tests.files import unchanged
 from tests.installation import refusal
@@ -81,7 +81,7 @@ def test_a_change_never_writes_into_the_existing_file_and_a_failed_one_leaves_it
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["keys.json"]
     keep_key(tmp_path, "own", KEPT)
     with unchanged(file):
-        monkeypatch.setattr(api_keys, "sync", Mock(side_effect=OSError(28, "No space left on device")))
+        monkeypatch.setattr(files, "sync", Mock(side_effect=OSError(28, "No space left on device")))
         with pytest.raises(SystemFailure) as failure:
             keep_key(tmp_path, "other", KEPT)
         assert failure.value.code == "disk_full"

@@ -158,7 +158,7 @@ async def _read(dialect: Dialect, chunks: Iterable[bytes], conversation: Sequenc
         pieces += reader.feed(event.event, event.data)
         if reader.is_done:
             break
-    rest, answered = reader.finish()
+    *rest, answered = reader.finish()
     return [*pieces, *rest, answered]
 
 

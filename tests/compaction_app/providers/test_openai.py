@@ -324,7 +324,7 @@ def test_a_whole_answer_is_read_as_well():
     tools = [{"id": "t", "type": "function", "function": {"name": "look", "arguments": "{}"}}] * 2
     choice = {"index": 0, "message": {**said, "tool_calls": tools}, "finish_reason": "tool_calls"}
     pieces = reader.feed_whole({**USED, "choices": [choice]})
-    rest, answer = reader.finish()
+    *rest, answer = reader.finish()
     assert shown([*pieces, *rest])["calls"] == {0: ["look", "{}"], 1: ["look", "{}"]}
     assert answer.answer.parts == [
         ThinkingPart("Hm.", {"reasoning_content": "Hm."}),
