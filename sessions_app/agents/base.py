@@ -25,7 +25,7 @@ from sessions_app.agents.edge.dry_resume import ClientProgram, find_client
 from sessions_app.agents.pure.format import Format, Reader
 from sessions_app.agents.pure.hooks import CompactionHook
 from sessions_app.disk.discovery import Discovery, discover
-from sessions_app.disk.files import FileState, SessionReader, file_state, opened, pread
+from sessions_app.disk.files import FileState, SessionReader, file_state, open_regular
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.jsjson import canonical
 from sessions_app.sessionlog.model_facts import InputPrices
@@ -245,8 +245,9 @@ class Client:
 def head_of(path: Path) -> bytes:
     """The first bytes of a regular file; nothing if it cannot be read, which is reported when it is opened."""
     try:
-        with opened(path.absolute(), os.O_RDONLY, "It was not read.") as fd:
-            return pread(fd, 0, HEAD_BYTES)
+        fd = open_regular(path.absolute(), os.O_RDONLY, "It was not read.")
+        with os.fdopen(fd, "rb") as file:
+            return file.read(HEAD_BYTES)
     except (RedlineError, OSError):
         return b""
 
