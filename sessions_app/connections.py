@@ -27,6 +27,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -589,16 +590,16 @@ class Listener:
             return 404, b"{}"
         self.requests.append(requested)
         token, url = self._onward
-        if not url or requested.get("test") is not True:
-            return 200, json.dumps(TESTED).encode()
-        try:
-            status, answer = _send_on(url, token, body)
-        except (OSError, http.client.HTTPException) as fault:
-            self.failures.append(str(fault) or type(fault).__name__)
-            return 200, json.dumps(TESTED).encode()
-        if status != http.client.OK:
-            self.failures.append(f"status {status}")
-        return status, answer
+        if url and requested.get("test") is True:
+            try:
+                status, answer = _send_on(url, token, body)
+            except (OSError, http.client.HTTPException) as fault:
+                self.failures.append(str(fault) or type(fault).__name__)
+            else:
+                if status != http.client.OK:
+                    self.failures.append(f"status {status}")
+                return status, answer
+        return 200, json.dumps(TESTED).encode()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         listener = self
@@ -626,11 +627,8 @@ class Listener:
 
 def _send_on(url: str, token: str, body: bytes) -> tuple[int, bytes]:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=SECONDS)
-    try:
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        connection.request("POST", PATH, body, headers)
-        response = connection.getresponse()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    with closing(http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=SECONDS)) as server:
+        server.request("POST", PATH, body, headers)
+        response = server.getresponse()
         return response.status, response.read(BODY_LIMIT)
-    finally:
-        connection.close()

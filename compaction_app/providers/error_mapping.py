@@ -288,7 +288,8 @@ def fault_in(value: object, status: int = 0) -> ProviderFault | None:
         return None
     if not isinstance(error, dict):
         error = {"message": error}
-    kinds = [str(error[name]) for name in ("type", "code", "status") if _is_plain(error.get(name))]
+    named = (error.get(name) for name in ("type", "code", "status"))
+    kinds = [str(one) for one in named if isinstance(one, str | int) and not isinstance(one, bool)]
     return ProviderFault(status or _like(kinds), " ".join(kinds), _words(error))
 
 
@@ -328,10 +329,6 @@ def _printed(value: object) -> str:
         return json.dumps(value)
     except (ValueError, RecursionError):
         return ""
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 # ---- the meaning ----------------------------------------------------------------------------------------
