@@ -36,7 +36,7 @@ def check_hooks(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
 
 @register(CONFIGURATION)
 def check_hooks_connect(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
-    """redline.W005: a module in `hooks` connects no receiver, so that it is never called."""
+    """redline.W005: a module in `hooks` connects no receiver, so it is never called."""
     del app_configs, kwargs
     hint = (
         "Decorate one of its functions with @receiver(session_before_compact) or with another of its signals; "

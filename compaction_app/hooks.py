@@ -47,7 +47,7 @@ __all__ = [
 """The interface for hooks; the rest is how Redline calls them."""
 
 WORDS_KEPT: Final = 300
-"""Characters of a hook's reason that are kept."""
+"""The number of characters of a hook's reason that are kept."""
 
 _log = logging.getLogger("redline")
 
@@ -89,11 +89,11 @@ SIGNALS: Final = (session_before_compact, session_compact, session_before_tree, 
 
 @dataclass(frozen=True, slots=True)
 class SummaryPreparation:
-    """The range that a summary would replace: entries of the branch, oldest first, which are no longer sent then."""
+    """The range that a summary would replace: entries of the branch, oldest first, which would no longer be sent."""
 
     messages: tuple[Entry, ...]
     prefix: tuple[Entry, ...]
-    """The beginning of a split turn, after them; empty if there is none."""
+    """The beginning of a split turn, after `messages`; empty if there is none."""
     kept: tuple[Entry, ...]
     """The following entries, which are kept."""
     previous_summary: str | None
@@ -104,7 +104,7 @@ class SummaryPreparation:
     """The estimated tokens of the context."""
     first_kept_id: str
     settings: CompactionBudget
-    """The agent's: the tokens that it leaves free, and those that it keeps."""
+    """The agent's settings: the tokens that it leaves free, and those that it keeps."""
 
 
 # ---- calls -----------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class Activity:
 
     @property
     def recency(self) -> str:
-        """The time of the last write, and that nothing shows that it is still open: follows `was`."""
+        """Words to follow `was`: the time of the last write, and whether a process is known to have it open."""
         minutes = int(max(0.0, self.seconds_ago) // 60)
         when = f"{minutes} minute{'s' if minutes > 1 else ''} ago" if minutes else "less than a minute ago"
         known = "no process has it open" if SHOWS_WRITERS else "whether a process has it open is not known here"
@@ -141,7 +141,7 @@ def append_needs(
     path: str, activity: Activity | None, torn: TornLine | None, not_done: str, what: str = "what is appended"
 ) -> Iterator[tuple[str, RedlineError]]:
     """The confirmations that an append to a session needs: `live` and `after_torn_line`, each with the error that is
-    raised if it is missing. `not_done` is the sentence that states what did not happen; `what` is to be appended.
+    raised if it is missing. `not_done` is the sentence that states what did not happen; `what` names the appended text.
 
     `activity` is None if the activity of others does not matter.
     """

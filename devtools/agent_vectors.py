@@ -1,10 +1,10 @@
-"""Compares Redline's readers and writers with what pi and Atomic rebuilt themselves.
+"""Compares Redline's readers and writers with the contexts that pi and Atomic themselves rebuilt.
 
-There are two kinds of vectors. A reading is a session and the messages that pi rebuilds of it, with the entry that each
-comes from, or pi's error. A plan is a list of deletions for a session. For each pair of a writer and an agent it has
-the messages that the agent rebuilds after the write, as role and hash; the writer `session` stands for the untouched
-session. A plan is written without the airlock, except for targets that are not in the context. If it names entries that
-a writer must not touch, each of them must be refused.
+There are two kinds of vectors. A reading is a session and the messages that pi rebuilds from it, with the entry that
+each comes from, or pi's error. A plan is a list of deletions for a session. For each pair of a writer and an agent it
+has the messages that the agent rebuilds after the write, as role and hash; the writer `session` stands for the
+untouched session. A plan is written without the airlock, except for targets that are not in the context. If it names
+entries that a writer must not touch, each of them must be refused.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ WRITERS: Final[Mapping[str, str]] = {
     "fork": "fork",
     "context_compaction": "context-compaction",
 }
-"""The names of writers in plans, and Redline's. Other forms in plans are not written."""
+"""The names of writers in plans, and Redline's names for them. Other writers in plans are skipped."""
 WRITTEN_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 OFF_BRANCH: Final = Path("/sessions/session.jsonl")
-"""The path of the session for the writers, which do not open it."""
+"""The path of the session as the writers receive it; they do not open it."""
 
 
 class RecordedSession(NamedTuple):
-    """A session with its lines in memory. `objects` and `texts` are those of each entry, by its id."""
+    """A session with its lines in memory. `objects` and `texts` are by the id of the entry."""
 
     lines: Sequence[bytes]
     header: Header | None
@@ -157,7 +157,7 @@ def _refused(
 
 
 def write_facts(session: RecordedSession) -> WriteFacts:
-    """What a writer needs beside the branch and the deletion, with ids and a time that are always the same."""
+    """A writer's input other than the branch and the deletion, with fixed ids and a fixed time."""
     numbers = (f"{number:08x}" for number in itertools.count(1))
     new_ids = (new_id for new_id in numbers if new_id not in session.tree)
     return WriteFacts(
@@ -173,7 +173,7 @@ def write_facts(session: RecordedSession) -> WriteFacts:
 
 
 def session_after(session: RecordedSession, change: Change) -> RecordedSession:
-    """The session that a change results in."""
+    """The session that results from a change."""
     if isinstance(change, Append):
         return read_recorded(split_lines(line + b"\n" for line in (*session.lines, *change.lines)))
     assert isinstance(change, NewFile)  # noqa: S101  # these agents write no rows

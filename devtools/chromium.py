@@ -16,7 +16,7 @@ ARGUMENTS: Final = (
     "--renderer-process-limit=1",
 )
 NAMES: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-"""The first is the same browser without windows, and needs half the processor time."""
+"""The names of the browser. The first is its headless build, which needs half the processor time."""
 MISSING: Final = "Chromium is missing: `make test-deps` installs it, or set REDLINE_CHROMIUM"
 
 

@@ -1,11 +1,12 @@
-"""EDGE: vectors of Claude Code, recognised by their layout: a session, and what real clients sent when they resumed it.
+"""EDGE: vectors of Claude Code, recognised by their layout: a session, and the contexts that real clients sent when
+they resumed it.
 
     NAME.jsonl    the session
     NAME.json     `clients`: by version, the `context` of the request, or the `error` of a client that refused
 
-A context has no words that the client adds on each start. Two texts have more of the client's words than Redline keeps,
-and are compared without them: an attachment that was recorded without the text that it becomes, and the result of a
-call that was open when the session ended.
+A context lacks the texts that the client adds on each start. Two texts have more of the client's wording than Redline
+keeps, and are compared without it: an attachment that was recorded without its final text, and the result of a call
+that was open when the session ended.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def is_claude_code_vector(file: Path) -> bool:
 
 
 def claude_code_differences(session: Path, case: Mapping[str, Any]) -> Iterator[VectorDifference]:
-    """The first difference for each client between what it sent and what Redline says that it sends."""
+    """For each client, the first difference between the context that it sent and the one that Redline rebuilds."""
     with SessionReader(real_path(session)) as reader:
         raw = b"".join(reader.chunks(0))
 
@@ -76,7 +77,7 @@ def _attachments(context: ActiveContext) -> Iterator[Entry]:
 
 
 def _bare_text(data: Mapping[str, Any]) -> str:
-    """What an attachment adds if the client's words around it are not recorded; otherwise empty."""
+    """The text of an attachment if the client's words around it are not recorded; otherwise empty."""
     is_bare = rendered_texts(data) is None or data["attachment"].get("type") == "queued_command"
     return unrendered_text(data["attachment"]) if is_bare else ""
 

@@ -5,8 +5,8 @@
     request.json        the request's `input`; missing if the client refused the thread
 
 The request has the client's own items around the conversation: the base instructions before it (not in 0.104), and
-after it the context that it adds and the prompt. Metadata of items is compared for neither side, and the id of an
-output that the client made for a call without one is not in the file.
+after it the context that it adds and the prompt. Metadata of items is ignored on both sides, and the id of an output
+that the client made for a call without one is not in the file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ META: Final = "meta.json"
 REQUEST: Final = "request.json"
 OLDER: Final = "0.104"
 LIVE: Final = "while the app-server had the thread open"
-"""In the note of a vector whose client had read the thread before its last line was appended."""
+"""Marks, in the note of a vector, a client that had read the thread before its last line was appended."""
 _PLACE: Final = {"number": 0, "offset": 0, "length": 0, "id": "", "parent_id": None}
 
 
@@ -41,7 +41,7 @@ def is_codex_vector(directory: Path) -> bool:
 def codex_differences(
     directory: Path, meta: Mapping[str, Any], request: Mapping[str, Any] | None
 ) -> Iterator[VectorDifference]:
-    """The first difference between a request and what Redline says that Codex sends; none if Codex refused."""
+    """The first difference between a request and the one that Redline expects of Codex; none if Codex refused."""
     if request is None:
         return
     is_older = OLDER in meta["client"]

@@ -2,7 +2,7 @@
 
 | kind        | layout                                                                            |
 |-------------|-----------------------------------------------------------------------------------|
-| conformance | `.json`, `.jsonl` or `.jsonl.gz`: one case a file, or one a line                  |
+| conformance | `.json`, `.jsonl` or `.jsonl.gz`: one case per file, or one per line              |
 | a reading   | `NAME.context.json` beside the session `NAME.jsonl`                               |
 | a plan      | a directory with `plan.json`, `contexts.json` and perhaps `session.jsonl`         |
 | Claude Code | `NAME.json`, with `clients`, beside the session `NAME.jsonl`                       |

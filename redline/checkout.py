@@ -1,7 +1,7 @@
 """The developer tools, which a checkout has beside this package, and an installed Redline does not.
 
-They are in no wheel: their package is named as others on the index of packages are, so that each would overwrite the
-other. For the same reason one of that name that lies elsewhere is not loaded.
+They are in no wheel: PyPI has other packages with the same name, and installing both would overwrite one. For the same
+reason, a package of that name that lies elsewhere is not loaded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 DIRECTORY: Final = Path(__file__).resolve().parent.parent
-"""What contains this package: the checkout, or the directory that has all installed packages."""
+"""The directory that contains this package: the checkout, or the directory of all installed packages."""
 
 
 def _developer_tools() -> tuple[str, ...]:

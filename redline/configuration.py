@@ -129,7 +129,8 @@ class Configuration(BaseModel):
     """The planner for that: `embedded`, `prune`, a model as `provider/name`, or `session` for each session's own model.
     If you have not agreed to a model's provider, the embedded planner is used instead."""
     lab: bool = True
-    """Include the lab and hindsight: their pages, commands and work in the background. What they recorded is kept."""
+    """Include the lab and hindsight: pages, commands and background work. Results that they recorded are always
+    kept."""
     hooks: list[str] = Field(default_factory=list)
     """Modules called before a compaction is planned. In the environment: JSON, or names separated by commas."""
 

@@ -22,10 +22,10 @@ WITH_PAGES: Final = frozenset({"serve"})
 WITHOUT_MODELS: Final = frozenset({"address", "ask", "check_vectors", "connect", "token", "tree"})
 """Commands that use neither the database nor hooks: they load no apps."""
 FOR_AGENTS: Final = frozenset({"ask"})
-"""Commands that agents call: whatever fails before they start, the agent must not be stopped by the exit code."""
+"""Commands that agents call: a failure before they start must not stop the agent by its exit code."""
 OBJECTS_SCANNED: Final = 20_000
-"""The new objects after which the garbage collector scans them. A page makes thousands, and a file that is indexed
-more, nearly all of which need no scan to be freed: Python's 700 costs them a tenth of their time."""
+"""The number of new objects after which the garbage collector runs. A page creates thousands, and indexing a file more,
+nearly all freed without it: with Python's default of 700, collection takes a tenth of the time."""
 USAGE: Final = "usage: redline COMMAND [ARGUMENT…] [--json] | redline COMMAND --help | redline --version\n"
 
 

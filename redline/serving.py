@@ -30,14 +30,15 @@ from sessions_app.server.children import Children
 
 SWEEP_SECONDS: Final = 2
 DUE_SECONDS: Final = 3
-"""Between two searches for due sessions, if the follower reports changes."""
+"""Seconds between two searches for due sessions, if the follower reports changes."""
 ANYHOW_SECONDS: Final = 60
-"""The same if it reports none: the agents' settings may have changed, or a back-off may have ended."""
+"""Seconds between two searches if it reports none: the agents' settings may have changed, or a back-off may have
+ended."""
 FOLLOW_AGAIN_SECONDS: Final = 5
 AGENTS_SECONDS: Final = 1
-"""Between two looks at the agents that wait for a review."""
+"""Seconds between two checks of the agents that wait for a review."""
 LOOK_BACK_SECONDS: Final = 20
-"""Between two searches for sessions whose compactions are to be looked at."""
+"""Seconds between two searches for sessions whose compactions must be evaluated."""
 
 _log = logging.getLogger("redline")
 
@@ -102,7 +103,7 @@ async def _follow(children: Children) -> None:
 
 @contextlib.contextmanager
 def _logged(failed: str) -> Iterator[None]:
-    """Log whatever fails, and continue: otherwise the work would rest until the server ends."""
+    """Log any failure and continue: otherwise the task would stay stopped until the server ends."""
     try:
         yield
     except DatabaseError as fault:
@@ -113,7 +114,7 @@ def _logged(failed: str) -> Iterator[None]:
 
 
 async def _look_back(children: Children) -> None:
-    """Let a child look at sessions whose compactions were not looked at since they changed."""
+    """Evaluate, in a child process, the compactions of sessions that changed since their last evaluation."""
     from lab_app.hindsight.service import due_sessions  # its models need the app, which may be left out
 
     while True:
@@ -128,7 +129,7 @@ async def _look_back(children: Children) -> None:
 
 
 async def _look_after_workers(processes: WorkerProcesses) -> None:
-    """Start workers for what is queued, and give up what a worker had that is gone."""
+    """Start workers for queued work, and give up the work of workers that are gone."""
     watched = watches()
     while True:
         with _logged("Queued work could not be checked"):
@@ -169,7 +170,7 @@ async def _look_at_due(news: asyncio.Event) -> None:
 
 
 async def _publish_proposals() -> None:
-    """Notify open pages of each new proposal; a page that opens later shows the earlier ones anyway."""
+    """Notify open pages of each new proposal; pages opened later load the earlier ones themselves."""
     known: set[int] | None = None
     while True:
         with _logged("New proposals could not be checked"):

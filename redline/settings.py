@@ -18,7 +18,7 @@ _DATABASE: Final = "/zoneinfo/"
 
 
 def local_zone(environment: Mapping[str, str] = os.environ, link: Path = _LINK) -> str:
-    """The zone that `TZ` names, or the one that the computer is set to; UTC if that has no known name."""
+    """The time zone named by `TZ`, or that of the computer; UTC if it has no known name."""
     if environment.get("TZ"):
         return _known(environment["TZ"].removeprefix(":"))
     _, _, name = os.path.realpath(link).partition(_DATABASE)

@@ -313,7 +313,7 @@ class RedlineCommand(BaseCommand):
         return {name: path_of(value) for name, value in options.items()}
 
     def _named_path(self, name: SessionName) -> Path:
-        """Raises what `session_with_id` raises."""
+        """The path of a named session. Raises the errors of `session_with_id`."""
         if name.is_path:
             return Path(name.text)
         self._load_index()
@@ -354,7 +354,7 @@ class RedlineCommand(BaseCommand):
             self.open_database()
 
     def open_database(self) -> None:
-        """Make the database ready, and complete the steps of killed processes. Raises what `open_database` raises."""
+        """Make the database ready, and complete the steps of killed processes. Raises the errors of `open_database`."""
         from sessions_app.database.migrated import open_database
 
         from .index.session_locks import settle_interrupted
@@ -365,7 +365,7 @@ class RedlineCommand(BaseCommand):
     def open_document(self, path: Path, reader: str = "") -> Document:
         """Read a whole session and show the progress. An empty `reader` means the one that its pages use.
 
-        Raises what `Document.of_file` raises.
+        Raises the errors of `Document.of_file`.
         """
         from .document.document import Document
 
@@ -374,7 +374,7 @@ class RedlineCommand(BaseCommand):
         return document
 
     def load_session(self, path: Path) -> LoadedSession:
-        """Read a whole session, and show the progress. Raises what the loader of sessions raises."""
+        """Read a whole session, and show the progress. Raises the errors of `load_session`."""
         from .storage.session_loader import load_session
 
         loaded = load_session(path, self._show_read)

@@ -92,7 +92,7 @@ class ConfigurationChange:
     known: ConnectedAgent | None
     """The existing connection, if there is one."""
     remarks: Sequence[str] = ()
-    """Sentences about what prevents the bridge from working, and about links that are followed or separated."""
+    """Sentences about obstacles to the bridge, and about links that are followed or separated."""
 
     @property
     def changes_file(self) -> bool:
@@ -100,7 +100,7 @@ class ConfigurationChange:
 
     @property
     def next_steps(self) -> Sequence[str]:
-        """What the user does after connecting, in sentences."""
+        """The user's next steps after connecting, in sentences."""
         return self.bridge.next_steps(in_project=self.project is not None)
 
     @property
@@ -141,7 +141,7 @@ class ConfigurationChange:
 
 
 def is_as_written(file: ConfigurationFile, known: ConnectedAgent | None) -> bool:
-    """Whether a file is byte for byte what Redline wrote for a connection."""
+    """Whether a file is byte for byte as Redline wrote it for a connection."""
     return known is not None and file.content is not None and known.sha256 == sha256_of(file.content)
 
 
@@ -162,7 +162,7 @@ AGENTS_WITH_BRIDGES: Final[Mapping[str, Agent]] = {
 
 
 def agent_named(key: str) -> Agent:
-    """Raises BadInput `unknown_agent`, `no_bridge`."""
+    """The agent with this key, if it can be connected. Raises BadInput `unknown_agent`, `no_bridge`."""
     if key in AGENTS and key not in AGENTS_WITH_BRIDGES:
         raise BadInput("no_bridge", f"{AGENTS[key].label} cannot ask before it compacts. {NOTHING}")
     if key not in AGENTS:
@@ -172,7 +172,7 @@ def agent_named(key: str) -> Agent:
 
 
 def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
-    """What connecting an agent would change, for all projects or for one. Raises BadInput and SystemFailure."""
+    """The change that connects an agent, for all projects or for one. Raises BadInput and SystemFailure."""
     agent, bridge, directory, name = _target(key, project)
     if directory is not None:
         try:
@@ -197,7 +197,7 @@ def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
 
 
 def planned_removal(key: str, project: Path | None) -> ConfigurationChange:
-    """What removing a connection would change. Raises BadInput `not_connected` and others, SystemFailure."""
+    """The change that removes a connection. Raises BadInput `not_connected` and others, SystemFailure."""
     agent, bridge, directory, name = _target(key, project)
     known = _known(name) or _recorded(key, project)
     if known is not None and known.project:
@@ -317,7 +317,7 @@ def redline_command(directory: Path | None = None) -> str:
 
 
 def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
-    """Connect an agent. Raises what `disconnect` raises; then nothing is changed."""
+    """Connect an agent. Raises the errors of `disconnect`; then nothing is changed."""
     directory: Path = settings.REDLINE_DATA_DIR
     assert change.after is not None  # noqa: S101  # only a removal deletes a file
     server = running_server(directory)
@@ -492,7 +492,7 @@ def status_of_connection(one: ConnectedAgent) -> ConnectionStatus:
 HOST: Final = "127.0.0.1"
 BODY_LIMIT: Final = 1_000_000
 SECONDS: Final = 10
-"""How long the server may take to answer."""
+"""The timeout of the server's answer, in seconds."""
 TESTED: Final = {
     "id": 0,
     "state": "tested",

@@ -36,14 +36,14 @@ from .views import json_view
 
 POLL_SECONDS: Final = 0.5
 PLANNING_POLL_SECONDS: Final = 0.2
-"""Planning takes about a second, during which someone waits."""
+"""Shorter during planning, which takes about a second while the user waits."""
 GRACE_SECONDS: Final = 30
 """How long polls may fail before Redline counts as lost: it may be restarting."""
 MESSAGE_CHARACTERS: Final = 1_000
 """The maximum length of an answer's message."""
 TESTED: Final = {"state": "tested", "do": NextStep.CONTINUE, "message": "Redline answers."}
 POLL_RECORDED: Final = timedelta(seconds=5)
-"""A poll is recorded only if the last recorded one is older: agents poll twice a second."""
+"""The minimum interval between recorded polls: agents poll twice a second."""
 REPORT_CHARACTERS: Final = 1_000
 """The maximum length of a report's message."""
 
@@ -59,7 +59,7 @@ class AgentReport(BaseModel):
 
 @json_view("POST")
 def handshakes(request: HttpRequest) -> HttpResponse:
-    """A review request."""
+    """Accept a review request; a test is answered without recording anything."""
     connection = _connection(request)
     requested = review_request_in(request.body, connection)
     if requested.test:
@@ -69,7 +69,7 @@ def handshakes(request: HttpRequest) -> HttpResponse:
 
 @json_view("GET", "POST")
 def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
-    """A poll or a report."""
+    """Answer a poll, or record a report."""
     connection = _connection(request)
     found = Handshake.objects.with_session().filter(pk=handshake, connection=connection.name).first()
     if found is None:

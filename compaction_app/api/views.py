@@ -74,8 +74,7 @@ class Wanted(BaseModel):
 
 
 def wanted_by(request: HttpRequest) -> Wanted:
-    """The fields of a JSON body, none if it is empty; or of a form, without its empty ones. Raises BadInput
-    `bad_body`."""
+    """The fields of a JSON body, if any, or the non-empty fields of a form. Raises BadInput `bad_body`."""
     is_form = request.content_type in FORMS
     fields = _form_fields(request) if is_form else _json_fields(request.body)
     try:
@@ -105,7 +104,7 @@ def _form_fields(request: HttpRequest) -> dict[str, str]:
 
 
 def require_entry(session: Session, leaf: str) -> None:
-    """Raise BadInput `unknown_entry` if a session has no such entry; an empty leaf is its last one."""
+    """Raise BadInput `unknown_entry` if a session has no such entry; an empty leaf stands for its last entry."""
     if leaf and not session.has_entry(leaf):
         raise BadInput("unknown_entry", f"There is no entry {leaf} in {session.relative_path}. Nothing was planned.")
 
@@ -125,8 +124,8 @@ def run_as_json(run: Run, request: HttpRequest) -> dict[str, Any]:
 
     `context`, `struck` and `goal` are tokens in one measure, that of the session's context: its size, the tokens that
     the plan deletes (from the commit on: the approved one), and those that the target deletes. `stats` and percentages
-    are as the agent counts, in characters / 4: its target is reached by them. `sources` name the file of each of the
-    `parameters`, `this run` or `default`; the query is null until the run is prepared, if none was given.
+    use the agent's count, characters / 4, which decides whether the target is reached. `sources` name the file of each
+    of the `parameters`, `this run` or `default`; the query is null until the run is prepared, if none was given.
     """
     size = run.context_size
     parameters = run.parameters if run.parameters is not None else _parameters_now(run)
@@ -186,7 +185,7 @@ View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
 def json_view(*methods: str) -> Callable[[View[P]], View[P]]:
-    """A view that accepts these methods, and whose RedlineErrors become JSON."""
+    """Decorate a view that accepts these methods, and whose RedlineErrors are returned as JSON."""
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
@@ -266,7 +265,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 @json_view("GET", "HEAD")
 def run(request: HttpRequest, run: int) -> HttpResponse:
-    """The current state of a run."""
+    """Return the current state of a run."""
     return JsonResponse(run_as_json(known_run(run), request))
 
 

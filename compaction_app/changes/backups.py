@@ -54,7 +54,7 @@ class ListedBackup:
     compaction: Compaction | None = None
     """The compaction for which it was made, if the database has it."""
     has_rows: bool = False
-    """Whether it has rows of an agent's database, which an undo restores. Other backups have a whole session."""
+    """Whether it has rows of an agent's database, which an undo restores. Other backups contain a whole session."""
 
     @classmethod
     def of(cls, file: backup_files.Backup, row: Backup | None, *, has_rows: bool) -> Self:
@@ -95,8 +95,8 @@ def delete(session: Path, backup: Path, *, is_only_backup: bool) -> None:
     """Delete a backup of a session permanently. Its row in the database is kept: a compaction keeps the record of its
     backup.
 
-    `is_only_backup` is whether that was known when it was confirmed. Raises Conflict `only_backup` if it has become the
-    only one since, and the errors of `backups.delete_backup`.
+    `is_only_backup`: whether the user confirmed knowing that it is the only one. Raises Conflict `only_backup` if it
+    has become the only one since, and the errors of `backups.delete_backup`.
     """
     with lock_session(session) as locked:
         others = [one for one in list_backups(locked.path) if one.name != backup.name]
@@ -156,8 +156,9 @@ def keeps_its_bytes(session: Path) -> bool:
 
 
 def difference(session: Path, backup: Path) -> RestoreDifference:
-    """The effect of the restore of a backup. Reads both files, and parses only the lines after their common beginning:
-    0.1 s for 100 MB that only grew, 1 s if they differ from the start."""
+    """The effect of restoring a backup. Reads both files, and parses only the lines after their common beginning: 0.1 s
+    for 100 MB that only grew, 1 s if they differ from the start.
+    """
     with SessionReader(session) as present, SessionReader(backup) as kept:
         start, number = _first_difference(present, kept)
         missing = {
@@ -232,7 +233,7 @@ def _digest(line: Line) -> bytes:
 
 @dataclass(frozen=True)
 class RestorePlan(PlannedChange):
-    """The effect the restore of a backup would have now."""
+    """The effect that restoring a backup would have now."""
 
     NOT_DONE = NOT_RESTORED
 
@@ -240,9 +241,9 @@ class RestorePlan(PlannedChange):
     recorded: str | None
     """The expected hash of the backup; None if Redline did not make it."""
     replaced: Path
-    """The session."""
+    """The session that the backup replaces."""
     present: FileState | None
-    """Its state; None if it is gone."""
+    """The state of the session's file; None if it is gone."""
     states: str
     """The states of both files before they were compared, so that a later write makes the plan outdated."""
     change: RestoreDifference
@@ -295,8 +296,9 @@ class RestorePlan(PlannedChange):
 
 
 def plan_restore(backup: Path, now: datetime) -> RestorePlan:
-    """The effect a restore would have now. Raises the errors of `restored_session`, Conflict `append_only`, and the
-    errors of reading both files."""
+    """The effect that a restore would have now. Raises the errors of `restored_session`, Conflict `append_only`, and
+    the errors of reading both files.
+    """
     session = restored_session(backup)
     require_name(session)
     if keeps_its_bytes(session):

@@ -96,7 +96,7 @@ class RowPlan:
     created: str
     """The id of the new session; empty if none is made."""
     entry_id: str
-    """Identifies the change."""
+    """The id that identifies the change, as `MadeChange.entry_id`."""
     server: AgentServer | None = None
     """The agent's server that makes the change; None for a transaction."""
     brings_back: bool = False
@@ -146,8 +146,9 @@ class PlannedChange(ABC):
 
     @property
     def words(self) -> dict[str, tuple[str, str]]:
-        """What the user confirms and why, by field of `Confirmations`, for every confirmation that the change may
-        need."""
+        """The confirmed statement and the reason, by field of `Confirmations`, for each confirmation that may be
+        needed.
+        """
         return {"live": (self.activity.agreement, f"It {self.activity.sentence}. {self.activity.consequence}")}
 
     @property
@@ -181,11 +182,11 @@ class ChangePlan(PlannedChange):
     """Whether the session is backed up first."""
 
     torn: TornLine | None
-    """Its last line, if it is torn."""
+    """The last line of the session, if it is torn."""
     now: datetime
-    """The time of planning, which the written lines have."""
+    """The time of planning, which the written lines record."""
     present: Document
-    """The session at that time."""
+    """The session at the time of planning."""
 
     @property
     def session(self) -> Path:
@@ -235,7 +236,7 @@ class ChangePlan(PlannedChange):
 
     @property
     def server_address(self) -> str:
-        """The address of that server; empty without one."""
+        """The address of the agent's server; empty without one."""
         return self.server.address if self.server is not None else ""
 
     def rows(self) -> RowPlan | None:
@@ -320,7 +321,8 @@ def apply(
     planning.
 
     Raises the errors of `plan_now` and `meanwhile`, Conflict `plan_differs`, ConfirmationNeeded and SystemFailure; then
-    the session is unchanged, unless the message says otherwise. Errors that occur after the change was made come last.
+    the session is unchanged, unless the message says otherwise. An error that occurred after the change was made is
+    raised last.
     """
     with lock_session(path) as locked, meanwhile or nullcontext():
         plan = plan_now()
@@ -476,7 +478,7 @@ class _Steps:
 
 
 def write_facts(present: LoadedSession, line: ReadLine, backup: Path, now: datetime) -> WriteFacts:
-    """The input of a writer beside the branch and the deletion. The session has a header."""
+    """A writer's input other than the branch and the deletion. The session must have a header."""
     assert present.log.header is not None  # noqa: S101  # `require_writable` refuses others
     agent = agent_at(present.path)
     elsewhere = agent.store.open_elsewhere(present.path)
@@ -525,7 +527,7 @@ def _new_ids(present: LoadedSession, agent: Agent) -> Iterator[str]:
 
 @contextmanager
 def lines_of(session: LoadedSession) -> Iterator[ReadLine]:
-    """Reads the recorded lines of a session's entries."""
+    """A context manager that yields a reader for the recorded lines of a session's entries."""
     with agent_at(session.path).store.open(session.path) as reader:
         yield line_reader(reader)
 

@@ -46,7 +46,7 @@ from .proof import ReadLine, Rebuilt, certificate_of, require_approved
 from .records import BackupNote, CommitNote
 
 MOST_NAMED: Final = 5
-"""Objects that a message names; the rest are counted."""
+"""The maximum number of objects that a message names; the rest are counted."""
 BY_PAIR: Final = Origin(0, "", "", by_repair=True)
 """The origin of a target that is deleted with the other side of its tool call."""
 
@@ -508,11 +508,11 @@ def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflig
 
 @contextmanager
 def block_decisions(run: Run, now: datetime, handshake: int | None = None) -> Iterator[None]:
-    """Block decisions on a run meanwhile, and for as long as an approved plan of it waits for an agent. The session's
-    lock is held, so no other commit is under way.
+    """A context manager that blocks decisions on a run. They stay blocked for as long as an approved plan of it waits
+    for an agent. The session's lock is held, so no other commit is under way.
 
-    Raises Conflict `wrong_state`, and `approved_already` if its plan was approved for another handshake than this one,
-    or this one is not approved any more: it is applied once, and by one of the two.
+    Raises Conflict `wrong_state`, and `approved_already` if its plan was approved for another handshake, or if the
+    given one is no longer approved: a plan is applied only once.
     """
     approved = set(run.handshakes.approved().values_list("pk", flat=True))
     if approved != {handshake} - {None}:

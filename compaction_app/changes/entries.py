@@ -1,6 +1,6 @@
 """Changes that delete nothing: labels, moves of the leaf, entries built from them, and forks at an entry.
 
-A move to a user's message goes to the entry before it, so that the user can send the message again in another form.
+A move to a user's message goes to the entry before it, so that the user can edit the message and send it again.
 
 An `EntryChange` has the appended lines and the expected context; the proof rebuilds the session with the new lines as
 the agent would. Hooks are called before another move, without the lock, and notified after it.
@@ -44,7 +44,7 @@ from .records import BackupNote, EntriesNote, ForkNote
 
 NOT_APPENDED: Final = "Nothing was written."
 LONGEST_LABEL: Final = 200
-"""Characters."""
+"""The maximum length of a label, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class EntryChange:
     """The lines appended to a session, and the context that the agent must rebuild from it."""
 
     action: str
-    """An `AuditEntry.Action`."""
+    """The action in the audit log, an `AuditEntry.Action`."""
     words: str
-    """What the entries do, for the audit log and messages: "to e4"."""
+    """The effect of the entries in words, for the audit log and messages: "to e4"."""
     leaf_id: str | None
     """The entry whose context is expected; None for an empty context."""
     lines: Callable[[WriteFacts], tuple[bytes, ...]]
@@ -114,7 +114,7 @@ def labelled(make: MakeChange, label: str) -> MakeChange:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The end of a move or a fork to an entry."""
+    """The place to which a move or a fork at an entry leads."""
 
     entry: Entry
     """The chosen entry."""
@@ -128,7 +128,7 @@ class Destination:
 
 
 def destination_of(tree: SessionTree, entry_id: str, *, is_leaf: bool = False) -> Destination:
-    """Where the conversation continues if this entry is chosen: after it, or before a user's message.
+    """The place at which the conversation continues if this entry is chosen: after it, or before a user's message.
 
     `is_leaf`: after the entry, whatever its role; this takes back a move from an entry that has no answer yet. Raises
     BadInput `unknown_entry`.
@@ -189,7 +189,7 @@ def set_label(entry_id: str, label: str) -> MakeChange:
 
 
 def any_label(entry_id: str) -> MakeChange:
-    """A change that stands for any label of an entry, for planning before the label is known.
+    """A change that stands in for any label of an entry, for planning before the label is known.
 
     It raises BadInput `unknown_entry` and `no_label`.
     """
@@ -318,7 +318,7 @@ def append_entries(
 
 
 def words_again(session: Session, entry_id: str) -> str:
-    """The text of a user's message before which the agent now continues; empty if it is not a user's.
+    """The text of the user's message before which the agent now continues; empty if the entry is not a user's message.
 
     Raises BadInput `unknown_entry`, and the errors of reading the session.
     """
@@ -337,7 +337,7 @@ NOT_MADE = "No new session was made."
 
 @dataclass(frozen=True)
 class ForkPlan(ChangePlan):
-    """The content a fork would have now."""
+    """The session that a fork would make now."""
 
     NOT_DONE = NOT_MADE
     IS_BACKED_UP = False
@@ -386,7 +386,7 @@ class ForkPlan(ChangePlan):
 
 
 def plan_fork(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False) -> ForkPlan:
-    """The content a fork at an entry would have now. Raises the errors of `fork_session` in BadInput."""
+    """The session that a fork at an entry would make now. Raises the errors of `fork_session` in BadInput."""
     present = Document.to_change(path)
     require_writable(present)
     reading = present.reading

@@ -1,4 +1,4 @@
-"""The actions offered for an entry of a session: a move, a label, a fork; and the reasons against the others."""
+"""The actions offered for an entry of a session: a move, a label, a fork; and why others are not offered."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Rebuilt(NamedTuple):
 def approved_messages(
     context: ActiveContext, targets: Iterable[Target], writer: SessionWriter | None = None
 ) -> list[Message]:
-    """The messages of a context that an approved deletion keeps, or with which a writer replaces others."""
+    """The messages after an approved deletion: those kept, and those that a writer puts in place of others."""
     deleted = blocks_by_entry(targets)
     left = []
     for message in context.messages:

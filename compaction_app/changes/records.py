@@ -115,7 +115,7 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
     SUMMARY: ClassVar[str]
     """The change as the subject of a sentence, as in "The undo of e4": a pattern likewise."""
     ACTION: ClassVar[str] = ""
-    """Its `AuditEntry.Action`, if all of its kind have the same."""
+    """The `AuditEntry.Action` of this kind of change, if all changes of the kind have the same one."""
 
     written_at: datetime
     session: str = ""
@@ -154,7 +154,7 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def audit_action(self) -> str:
-        """An `AuditEntry.Action`."""
+        """The action in the audit log, an `AuditEntry.Action`."""
         return self.ACTION
 
     @property
@@ -289,7 +289,7 @@ class EntriesNote(ChangeNote, frozen=True, kw_only=True, tag="entries"):
 
     backup: BackupNote
     action: str
-    """An `AuditEntry.Action`."""
+    """The action in the audit log, an `AuditEntry.Action`."""
     words: str
     """A description for the audit log."""
     draft: int | None = None

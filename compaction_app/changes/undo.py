@@ -1,11 +1,11 @@
-"""The undo of a compaction, or of a part of it: its present state, the way, the entries brought back, and the proof.
+"""The undo of a compaction, or of a part of it: its present state, the steps back, the restored entries, and the proof.
 
     context with the entries back = the context that the agent's reader rebuilds from the branch without the
                                     compaction's lines − what stays deleted
 
-The state of a compaction is its lines, what it still deletes, and what followed. The file decides, not the rows: a
-restore may have removed an undo. The rows have only the facts that a line lacks: what a new session omits, and which
-lines bring entries back.
+The state of a compaction consists of its lines, the entries it still deletes, and the entries that followed. The file
+decides, not the rows: a restore may have removed an undo. The rows have only the facts that a line lacks: what a new
+session omits, and which lines bring entries back.
 
 Rows of a database are restored from the backup of the compaction. A new session that a compaction made is deleted, if
 its bytes are still the ones that Redline wrote: this needs no backup, and there is no context to prove.
@@ -70,7 +70,7 @@ NOT_UNDONE = "Nothing was undone."
 NOT_IN_FORCE: Final = frozenset({"undone_already", "not_in_session", "other_branch"})
 """The errors which mean that a compaction does not have to be undone."""
 OF_ANY_BRANCH: Final = frozenset({EntryKind.LABEL, EntryKind.NAME})
-"""Kinds of entries that count for the whole session: leaving their branch changes nothing."""
+"""The kinds of entries that apply to the whole session: leaving their branch changes nothing."""
 DELETION_WRITER: Final = "context-compaction"
 """The writer of the lines that a session itself describes."""
 
@@ -81,11 +81,11 @@ class UndoRequest:
 
     document: Document
     compaction: Compaction | None = None
-    """None means the one called `name`."""
+    """The compaction to undo; None means the one named by `name`."""
     name: str = ""
-    """Empty for the latest one."""
+    """The id of its entry, or of the session that it made; empty for the latest compaction."""
     entry_ids: Collection[str] = ()
-    """Empty for all of it."""
+    """The entries to bring back; empty for all of them."""
 
 
 def undo_of_run(compaction: Compaction, entry_ids: Collection[str] = ()) -> UndoRequest:
@@ -154,7 +154,7 @@ class UndoPlan(ChangePlan):
     state: CompactionState
     way: UndoWay
     wanted: tuple[Target, ...]
-    """The requested targets; the rest of `back` belongs with them."""
+    """The requested targets; the rest of `back` must come back with them."""
     back: tuple[Target, ...]
     """The targets that are brought back."""
     out_of_reach: tuple[Target, ...]
@@ -169,7 +169,7 @@ class UndoPlan(ChangePlan):
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything that can be brought back is."""
+        """Whether it brings back everything that can be brought back."""
         return len(self.back) + len(self.out_of_reach) == len(self.state.targets)
 
     @property
@@ -467,12 +467,12 @@ class CompactionState:
     undone_id: str
     """The entry of the compaction, or the id of the session that it made."""
     row: Compaction | None
-    """None if Redline has no record of it."""
+    """Redline's record of the compaction; None if there is none."""
     writer: str
     leaf_id: str
     """The entry before its lines."""
     targets: tuple[Target, ...]
-    """What it still deletes, in the order of recording."""
+    """The targets that it still deletes, in the order of recording."""
     branch: tuple[Entry, ...]
     """The branch without the compaction: without its lines, and those that brought back a part of it."""
     last_line: int

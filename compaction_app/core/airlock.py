@@ -7,11 +7,11 @@ target is the answer. Then the plan as a whole: repaired so that calls and resul
 again. A refusal changes nothing. Only this module can make a `ValidatedDeletion`, and only a
 `ValidatedDeletion` can be written.
 
-Worked example. The transcript is user U, assistant A [text, call c1], result R (answers c1), assistant B,
-and the last two entries are recent when `preserve_recent` is 1: B only. The request deletes R. Shape: R is
-known. Recent: R is not B. Protected: R is not an error. Pairs: R answers c1, so A's block 1 goes too; A keeps its
-text. After repair: nothing recent, no orphan, nothing dangling. Survival: U and A remain, and U bears the
-task. Stats: 3 of 8 objects go (R, its block, the call).
+Worked example. The transcript is user U, assistant A [text, call c1], result R (answers c1), assistant B, and the last
+two entries are recent when `preserve_recent` is 1: B only. The request deletes R. Shape: R is known. Recent: R is not
+B. Protected: R is not an error. Pairs: R answers c1, so A's block 1 is also deleted; A keeps its text. After repair:
+nothing recent, no orphan, nothing dangling. Survival: U and A remain, and U bears the task. Stats: 3 of 8 objects are
+deleted (R, its block, the call).
 
 The rules, and the table that lists them in their order, are in `gates`.
 """

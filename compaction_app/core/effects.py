@@ -14,9 +14,10 @@ undecided ones to those of the planned one. What remains of an entry is estimate
 share the removed tokens. The agent counts differently: in the plan's statistics a block deleted without its entry has
 its own estimate, rounded up. Parts also have that count, because it decides whether the target is reached.
 
-`Consequences` is the change of the approved plan by a possible decision, with the objects approved or kept because of
-it: that of the review after the decision. Reviewing a large plan for each number of a page would be too slow, so only
-the parts of the transcript that the decision concerns are judged (see `Transcript.parts`), each like the whole:
+`Consequences` computes how a possible decision would change the approved plan, and which other objects would be
+approved or kept because of it, exactly as a review after the decision would. Reviewing a large plan for each number of
+a page would be too slow, so only the parts of the transcript that the decision concerns are judged (see
+`Transcript.parts`), each like the whole:
 
     decisions on a part ──▶ approved of it ──┐
            + the decision ──▶ approved of it ─┴─▶ what changes
@@ -46,7 +47,7 @@ _Removed = Mapping[str, frozenset[int] | None]
 """The removed part of each entry, as `blocks_by_entry` returns it."""
 _NOTHING: Final[_Removed] = {}
 STAYING: Final = frozenset({ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.REFUSED})
-"""The statuses with which a unit removes nothing."""
+"""The statuses of units that remove nothing."""
 
 
 class Cell(NamedTuple):
@@ -58,7 +59,7 @@ class Cell(NamedTuple):
     tool: str
     """The tool of a call or a result; empty for anything else, and for a call without a result."""
     tokens: int
-    """The reduction of the context's estimate without it."""
+    """The tokens by which removing it reduces the estimate of the context."""
     counted: int
     """The tokens that the plan's statistics count for it."""
     names: tuple[Target, ...]
@@ -121,9 +122,9 @@ def unit_sizes(parts: Iterable[PlanPart]) -> dict[Target, UnitSize]:
 
 
 def in_measure(size: ContextSize, review: Review, estimates: Mapping[Target, int]) -> dict[Target, int]:
-    """Estimates of units in the measure of the context. The approved ones add up to the approved plan.
+    """The estimates of units, converted to the measure of the context. The approved ones add up to the approved plan.
 
-    A decision changes the numbers of other units by a token at most, and of few of them.
+    A decision changes the numbers of few other units, and by one token at most.
     """
     by_status: defaultdict[bool | None, list[Target]] = defaultdict(list)
     for item in review.leads():
@@ -168,7 +169,7 @@ def struck_by_target(size: ContextSize, transcript: Transcript, plan: Collection
 
 
 def full_effect(transcript: Transcript, reviewer: Reviewer, target: Target) -> int:
-    """The estimated tokens that deciding an object removes alone, its pair included, regardless of other decisions."""
+    """The estimated tokens removed by deleting one object with its pair, regardless of other decisions."""
     return removed_estimate(transcript, {target, *reviewer.goes_with(target)})
 
 
@@ -180,7 +181,7 @@ def removed_estimate(transcript: Transcript, plan: Collection[Target]) -> int:
 
 
 def sums_by_kind(transcript: Transcript, plan: Collection[Target]) -> list[KindSum]:
-    """The sums of a plan by kind, the most struck first; together they are the plan and the transcript."""
+    """The sums of a plan by kind, the most struck first; they add up to the plan and to the transcript."""
     return _sums(transcript, plan, lambda cell: cell.kind)
 
 
@@ -337,8 +338,9 @@ _UNDECIDED: Final = Decisions()
 
 
 def first_decision(item: ReviewItem) -> Kind | None:
-    """The decision to which the number of a proposal refers: its approval, or the reversal of that; None if neither
-    would change the plan."""
+    """The decision to which the number beside a proposal refers: to approve it, or to reverse its approval; None if
+    neither would change the plan.
+    """
     if item.standing in (ReviewStatus.UNDECIDED, ReviewStatus.REJECTED):
         return Kind.APPROVE
     if item.standing not in ACCEPTED:
@@ -347,7 +349,7 @@ def first_decision(item: ReviewItem) -> Kind | None:
 
 
 class DecisionEffect(NamedTuple):
-    """The change of the approved plan by a decision."""
+    """The change that a decision makes to the approved plan."""
 
     tokens: int = 0
     """The additional tokens that the plan removes from the estimate of the context; negative if tokens come back."""
@@ -360,7 +362,7 @@ class DecisionEffect(NamedTuple):
 
     @property
     def others(self) -> frozenset[Target]:
-        """Proposals that it includes besides those that it names."""
+        """The proposals that it affects besides those that it names."""
         return self.went | self.came_back
 
 
@@ -397,7 +399,7 @@ class Consequences:
         """The number of entries judged again: the cost of the answers."""
 
     def of(self, kind: Kind, targets: Iterable[Target]) -> DecisionEffect:
-        """The effect of this decision. Objects that the transcript lacks change nothing."""
+        """The effect of this decision. Objects that are not in the transcript change nothing."""
         step = Step(kind, tuple(targets))
         if self._review.is_separable:
             changes = self._parts(step)

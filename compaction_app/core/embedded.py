@@ -72,7 +72,7 @@ IN_QUERY: Final = 3.0
 SUPERSEDED: Final = 0.7
 DECAY: Final = 0.5
 EXAMINED: Final = 200_000
-"""Characters of an object's text that are examined. Longer texts are worth little per token anyway."""
+"""The number of characters of an object's text that are examined. Longer texts are worth little per token anyway."""
 
 _WRITERS: Final = TASK_ROLES | {Role.ASSISTANT}
 
@@ -94,7 +94,7 @@ class Unit:
     """The hash of the tool results; None if they are blank."""
     bonus: float = 0.0
     factor: float = 1.0
-    """The remaining part of its worth, because later entries also have its lines."""
+    """The factor by which its worth is reduced because later entries repeat some of its lines."""
     later: int | None = None
     """The unit that supersedes it."""
     references: array[int] = field(default_factory=lambda: array("I"))
@@ -109,7 +109,7 @@ class Worth:
     """The units of a transcript, and the worth of each, given the units taken out."""
 
     def __init__(self, transcript: Transcript, found: Mapping[str, float]) -> None:
-        """`found` has a weight for each entry that the query's words found (1: a word found it and nothing else)."""
+        """`found` has a weight for each entry found by the query's words: 1 if a word found only this entry."""
         self.transcript = transcript
         self.history = FileHistory(file_calls(transcript))
         self._changed = {call.touch.path: call.position for call in self.history.in_order() if not call.touch.reads}
@@ -130,22 +130,22 @@ class Worth:
         self._compare()
 
     def price(self, index: int) -> float:
-        """The loss per token if this unit is deleted now."""
+        """The worth lost per token if this unit is deleted now."""
         unit, copies = self.units[index], self.copies
         # An exact sum, so that it does not depend on how a process numbers references.
         lost = math.fsum([self._need[number] for number in unit.references if copies[number] == 1])
         return (lost + unit.bonus) * unit.factor / unit.tokens
 
     def need(self, number: int, units: Iterable[int]) -> float:
-        """The loss with the last copy of a reference that these units have."""
+        """The worth lost with the last copy of a reference, which is in these units."""
         return self._need[number] * max(self.units[index].factor for index in units)
 
     def bonus(self, index: int) -> float:
-        """The loss with a unit besides its references."""
+        """The worth lost with a unit in addition to that of its references."""
         return self.units[index].bonus * self.units[index].factor
 
     def is_redundant(self, index: int) -> bool:
-        """Whether it is empty or a later unit shows the same: of units with the same price these are deleted first."""
+        """Whether it is empty or a later unit shows the same: among units of equal price these are deleted first."""
         unit = self.units[index]
         empty = unit.kind == "output" and unit.output is None
         return empty or unit.later is not None or self.repeated_by(index, ()) is not None
@@ -169,7 +169,7 @@ class Worth:
                     self.units += (_unit(self.transcript, (part,), "part") for part in parts)
 
     def repeated_by(self, index: int, out: Container[int]) -> int | None:
-        """The last unit with the same output, if it is a later one and not taken out."""
+        """The last unit with the same output; None if that is this unit, or is taken out."""
         unit = self.units[index]
         if unit.kind != "output" or unit.output is None:
             return None
@@ -307,12 +307,12 @@ def _is_between_calls(entry: TranscriptEntry) -> bool:
 SWAPPED: Final = 30
 """The number of the largest units that are tried the other way round."""
 SWAPPED_SHARE: Final = 0.005
-"""The minimum share of all tokens that such a unit has."""
+"""The minimum size of such a unit, as a share of all tokens."""
 ROUNDS: Final = 3
 EFFORT: Final = 2_000_000
 """The maximum number of prices computed for swaps."""
 SCALE: Final = 1 << 40
-"""Worth is counted in parts of this size."""
+"""Worth is counted in whole multiples of 1 / SCALE."""
 
 
 class Choice(NamedTuple):

@@ -139,7 +139,7 @@ def new_text(arguments: str) -> str:
 def lines_of(text: str) -> list[str]:
     """The lines of a text without the numbers that a tool put before them, and without the spaces around them.
 
-    Only numbers that increase from line to line are a tool's; before an arrow any number is.
+    Numbers count as a tool's if they increase from line to line, or if an arrow follows them.
     """
     lines = text.split("\n")
     numbers = [_NUMBER.match(line) for line in lines]
@@ -170,13 +170,13 @@ def decoded_path(path: str) -> str:
 
 
 ENOUGH: Final = 0.8
-"""The share of lines that must stand for a text to be superseded, and not only in part."""
+"""The share of a text's lines that must stand for it to count as superseded, rather than partly superseded."""
 
 IsKept = Callable[[Object], bool]
 
 
 class Standing(NamedTuple):
-    """The number of a text's lines that stand later."""
+    """How many of a text's lines stand, and how many lines it has."""
 
     lines: int
     total: int
@@ -190,7 +190,7 @@ class Standing(NamedTuple):
 
 
 class StandingLater(NamedTuple):
-    """The lines of a call that stand later, and the last later kept call: one with the whole file, if there is one."""
+    """How much of a call stands later, and the last later call that is kept: preferably one with the whole file."""
 
     standing: Standing
     call: FileCall | None
@@ -218,7 +218,7 @@ class FileHistory:
         return [other for other in self._of_path[call.touch.path] if other.position > call.position]
 
     def standing(self, is_kept: IsKept) -> Mapping[int, StandingLater]:
-        """The lines that stand later, for each call with a later one on the same file, by the order of its pair."""
+        """For each call followed by a later one on its file: the lines that stand later, by the order of its pair."""
         found: dict[int, StandingLater] = {}
         for calls in self._of_path.values():
             standing: set[int] = set()
@@ -236,7 +236,9 @@ class FileHistory:
         return found
 
     def best(self, order: int, is_kept: IsKept) -> FileCall | None:
-        """The later kept call on the same file with most of a call's lines, the last of them; None if none has any."""
+        """The later kept call on the same file with the most of a call's lines, the last of several; None if none has
+        any.
+        """
         own = set(self.calls[order].lines)
         counted = [
             (len(own.intersection(other.lines)), other.position, other)

@@ -138,7 +138,7 @@ PINNED: Final = "a human or a hook decided to keep it"
 
 
 class Restraints(msgspec.Struct, frozen=True):
-    """The restraints of a run beside the transcript's own protections."""
+    """The restraints of a run in addition to the transcript's own protections."""
 
     pins: frozenset[Target] = frozenset()
     """Objects pinned by a human or a hook: repair may not delete them either."""
@@ -151,7 +151,7 @@ NO_RESTRAINTS: Final = Restraints()
 
 @dataclass(frozen=True)
 class Judgement:
-    """The facts by which a rule judges: the transcript, and the run's restraints."""
+    """The facts on which a rule decides: the transcript, and the run's restraints."""
 
     transcript: Transcript
     restraints: Restraints = NO_RESTRAINTS
@@ -299,7 +299,7 @@ def refuse_latest_thinking(judge: Judgement, plan: TargetPlan) -> Refusal | None
 
 
 def refuse_remaining_thinking(judge: Judgement, plan: TargetPlan) -> Refusal | None:
-    """The latest assistant message that is sent after the deletion may be another one than before."""
+    """A deletion may make an earlier assistant message the latest one sent; its reply must then keep its thinking."""
     remaining = (entry for entry in judge.transcript.replayed if Object(entry.position) not in plan)
     latest = next(remaining, None)
     if latest is None:

@@ -1,7 +1,7 @@
 """PURE: the proposals of a review in groups, and the contribution of each group to the target.
 
 Reasons that differ only in names, paths and numbers are one group: the planner's wording is a pattern, and the patterns
-of planners without a model have titles of their own.
+of planners without a model have separate titles.
 """
 
 from __future__ import annotations
@@ -125,8 +125,7 @@ def reason_title(reason: str) -> str:
 
 
 def only_here(reason: str) -> tuple[int, int] | None:
-    """The number of names that a reason says occur nowhere else, and of all its names; None if it makes no such
-    statement."""
+    """The counts that a reason states: its names that occur nowhere else, and all its names; None if it states none."""
     found = _ONLY_HERE.fullmatch(reason.strip())
     return (int(found[1]), int(found[2])) if found is not None else None
 
@@ -162,7 +161,7 @@ def reason_titles(leads: Iterable[ReviewItem], title: Callable[[ReviewItem], str
 def bars(sizes: Sequence[tuple[int, int]], goal: int) -> list[Bar]:
     """A bar for each group, given its approved tokens and those that its button adds.
 
-    All begin at zero and have one scale: the longest one or the goal fills it.
+    All start at zero and share one scale, which ends at the longest bar or at the goal.
     """
     length = max(1, goal, *(approved + added for approved, added in sizes))
     return [

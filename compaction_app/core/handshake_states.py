@@ -4,8 +4,8 @@
       │          │             │           ╲──▶ failed, declined
       ╰──────────┴─────────────┴──▶ declined, expired, failed
 
-It is open, and the agent waits, until it is approved or ended. An approved handshake is applied by the agent, or by
-Redline once the agent has closed the session; it is *applied* only if the session shows it.
+A handshake is open, and the agent waits, until it is approved or has ended. An approved handshake is applied by the
+agent, or by Redline once the agent has closed the session; it is *applied* only if the session shows it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HandshakeState(WordedEnum):
 
 
 class NextStep(WordedEnum):
-    """The next action of an agent that gets an answer; its sentence lacks the name of the agent."""
+    """The next action of an agent that gets an answer, with a sentence that follows the agent's name."""
 
     WAIT = "wait", "waits"
     COMPACT = "compact", "compacts as usual"

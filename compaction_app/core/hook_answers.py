@@ -116,9 +116,9 @@ class Adjust:
 
 Answer = Pin | Supply | SupplySummary | Adjust | Cancel
 KEY_LENGTH: Final = 40
-"""Characters of an unknown key that a message repeats."""
+"""The number of characters of an unknown key that a message repeats."""
 FINAL: Final = (Cancel, Supply, SupplySummary)
-"""After one of these, no other hook is called."""
+"""The answers after which no other hook is called."""
 
 
 def answers_in(found: object) -> tuple[Answer, ...]:

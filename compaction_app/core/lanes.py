@@ -13,7 +13,7 @@ FIRST: Final = 12
 """The position of the first lane, in the units of the drawing."""
 WIDE: Final = 24
 NARROW: Final = 14
-"""The distance between lanes: with two lanes, and with more."""
+"""The distance between lanes: WIDE for up to two lanes, NARROW for more."""
 LANES: Final = 6
 """The number of lanes that are drawn. Deeper branches are drawn in the last one."""
 
@@ -65,7 +65,7 @@ class Lanes:
         return LaneDrawing(self.width, x, active, other, "fold")
 
     def dot(self, row: TreeRow) -> LaneDrawing:
-        """The drawing of a row among others that do not follow each other."""
+        """The drawing of a row in a list of rows that are not consecutive: only its symbol."""
         return LaneDrawing(self.width, self._x(row.lane), "", "", _shape(row))
 
     def _passing(self, row: TreeRow) -> tuple[str, str]:

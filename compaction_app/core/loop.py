@@ -52,7 +52,7 @@ class Report:
 
 
 class Exhausted(Exception):
-    """A planner has used all its turns, as the message states."""
+    """A planner cannot continue, for the reason in the message, such as that it has used all its turns."""
 
 
 class Planner(Protocol):
@@ -105,7 +105,7 @@ Event = Called | Nudged | Ended
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a target: the number of the call, and the reason. Without a reason it is deleted with its pair."""
+    """The origin of a target: the call's number and tool, its reason if one was given, and whether repair added it."""
 
     call: int
     tool: str

@@ -37,13 +37,13 @@ from .transcript import WHOLE, Object, Transcript
 
 FREQUENT: Final = 5
 NAME_LENGTH: Final = 80
-"""Longer words are data, in characters."""
+"""The maximum length of a name, in characters: longer words are data."""
 PATH_LENGTH: Final = 1_000
 ERROR_LENGTH: Final = 300
-"""Characters of an error's text that are compared."""
+"""The number of characters of an error's text that are compared."""
 EXIT_CODE_WITHIN: Final = 400
 """The number of characters at the beginning and at the end of a result in which the exit code of a command is
-searched."""
+sought."""
 
 PLACES: Final = 1_000
 """The number of places at which the words of a message are compared with their surroundings."""
@@ -95,7 +95,7 @@ class Subjects:
     messages: tuple[Subject, ...] = ()
 
     def only(self, wanted: Callable[[str, Subject], bool]) -> Subjects:
-        """The wanted subjects, chosen by the name of their measure and the subject."""
+        """The subjects that `wanted` accepts, given the name of the measure and the subject."""
         return Subjects(
             **{name: tuple(found for found in getattr(self, name) if wanted(name, found)) for name in MEASURES}
         )
@@ -126,7 +126,7 @@ def statements_of(messages: Iterable[Message], texts: Mapping[str, Texts], proje
 
 
 def subjects_of(statements: Iterable[Statement]) -> Subjects:
-    """The subjects of the statements."""
+    """The subjects of statements, by measure."""
     paths, names, errors, messages = _Register(), _Register(), _Register(), _Register()
     is_name = cache(lambda word: len(word) <= NAME_LENGTH and _NAME.search(word) is not None)
     for statement in statements:
@@ -140,7 +140,7 @@ def subjects_of(statements: Iterable[Statement]) -> Subjects:
 
 
 class Mentions:
-    """The subjects of other statements that these statements mention."""
+    """Finds the subjects that a set of statements mentions."""
 
     def __init__(self, statements: Iterable[Statement]) -> None:
         found = list(statements)
@@ -154,7 +154,7 @@ class Mentions:
         self._text = "\n" + "\n".join(_flat(statement.text) for statement in found)
 
     def of(self, subjects: Subjects) -> Subjects:
-        """The mentioned ones among the subjects."""
+        """Those of the subjects that the statements mention."""
         endings = _endings([path.words for path in subjects.paths])
         return Subjects(
             tuple(path for path in subjects.paths if self._has_path(endings[path.words])),

@@ -240,7 +240,7 @@ def _weight(value: object) -> int:
 
 
 def _fair_share(lengths: Sequence[int], room: int) -> int:
-    """The greatest length with which all fit into `room`; room unused by short ones is shared by the others."""
+    """The greatest length at which all fit into `room`; room that short ones leave is shared by the others."""
     left, share = room, 0
     for place, length in enumerate(sorted(lengths)):
         share = left // (len(lengths) - place)

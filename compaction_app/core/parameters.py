@@ -28,7 +28,7 @@ class Parameters(msgspec.Struct, frozen=True):
     preserve_recent: int = DEFAULT_PRESERVE_RECENT
     """How many of the last compactable entries may not be deleted."""
     query: str = AUTO_DETECTED
-    """What the planner treats as important."""
+    """The subject that the planner treats as important."""
 
 
 def in_force(name: str, value: object) -> float | int | str | None:

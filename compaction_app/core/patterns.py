@@ -1,7 +1,7 @@
 """Search patterns, on a linear-time engine. Transcripts are hostile and long: nothing here may backtrack.
 
-`^` and `$` mean the whole text, and case is ignored unless requested otherwise. Syntax that RE2 lacks (back-references,
-look-around) is refused.
+`^` and `$` match only at the start and end of the whole text, and case is ignored unless requested otherwise. Syntax
+that RE2 lacks (back-references, look-around) is refused.
 """
 
 from __future__ import annotations

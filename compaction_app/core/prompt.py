@@ -24,7 +24,7 @@ from .transcript import Transcript
 
 MANIFEST_ENTRIES: Final = 80
 PREVIEW_LENGTH: Final = 240
-"""UTF-16 code units of an entry's text that are shown."""
+"""The number of UTF-16 code units of an entry's text that are shown."""
 PROMPT_VERSION: Final = 1
 """The version of the wording: every change of a text increments it."""
 

@@ -1,4 +1,4 @@
-"""PURE: the reasons given by planners without a model: as sentences, and parsed from them.
+"""PURE: the reasons given by planners without a model: written as sentences, and parsed from them.
 
 | reason                                            | can be checked by                                        |
 |---------------------------------------------------|----------------------------------------------------------|

@@ -185,7 +185,7 @@ class Decided:
         return Decisions(tuple(self.approved), tuple(self.pinned), tuple(self.added), tuple(self.narrowed.items()))
 
     def with_only(self, decisions: Decisions) -> Decided:
-        """These decisions instead of all others, to which steps can be added."""
+        """A copy with these decisions instead of all others, to which steps can be added."""
         approved, pinned, added = map(dict.fromkeys, (decisions.approved, decisions.pinned, decisions.added))
         narrowed = dict(decisions.narrowed)
         return Decided(self.transcript, self.proposed, self.followers, approved, pinned, added, narrowed)
@@ -402,7 +402,7 @@ class Review:
     """The proposals after the steps. Counts include leaders only."""
 
     items: Mapping[Target, ReviewItem]
-    """In the order of the plan; then additions; then other pinned objects."""
+    """The items in the order of the plan, then additions, then other pinned objects."""
     leading: Sequence[ReviewItem]
     """The items without a leader, in the same order."""
     followers: Mapping[Target, tuple[Target, ...]]
@@ -411,7 +411,7 @@ class Review:
     approved_stats: Stats
     planned_stats: Stats
     tokens_to_go: int
-    """The tokens that the approved plan lacks to the target."""
+    """The tokens that the approved plan must still delete to reach the target."""
     pins: tuple[Target, ...]
     goes: frozenset[Target]
     """Everything in the approved plan."""

@@ -31,7 +31,7 @@ from .review_fold import Review, ReviewItem
 from .transcript import WHOLE, Object, Transcript
 
 DELIMITER: Final = "/"
-"""Around a pattern that is a regular expression."""
+"""Encloses a pattern that is a regular expression."""
 
 
 class SelectionKind(StrEnum):
@@ -149,7 +149,7 @@ class RefusedUnit(NamedTuple):
 
 
 class ReviewSelection(NamedTuple):
-    """Units in a review, in the order of the transcript, without those deleted with something else."""
+    """The selected units of a review, in the order of the transcript, without those merely deleted with others."""
 
     proposed: tuple[ReviewItem, ...]
     """The items that take decisions."""

@@ -1,4 +1,4 @@
-"""PURE: two texts beside each other, line by line.
+"""PURE: two texts side by side, line by line.
 
 Lines that occur once in both texts are anchors, if they are in the same order; equal lines before and after an anchor
 follow it. The remaining lines between anchors are paired in order. The time grows with n log n.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class LinePair(NamedTuple):
-    """The number of a line on either side, from 0; None if there is no line."""
+    """The numbers of a line on the two sides, from 0; None on a side that has no such line."""
 
     left: int | None
     right: int | None
@@ -34,7 +34,7 @@ def aligned(left: Sequence[str], right: Sequence[str]) -> list[LinePair]:
 def excerpts(
     pairs: Sequence[LinePair], is_shown: Callable[[LinePair], bool], around: int, most: int
 ) -> Iterator[Sequence[LinePair]]:
-    """The pairs to be shown with their surroundings, in pieces, and in total at most `most`."""
+    """The shown pairs, each with `around` pairs before and after it, as runs of consecutive pairs; at most `most`."""
     wanted = sorted(
         {
             near

@@ -4,7 +4,7 @@
        │          │                                         ╲
        │          │                                          ╲──▶ superseded, by a run that continues from here
        ▼          ▼
-    cancelled  interrupted | failed ──▶ queued again, or reviewed as it is
+    cancelled  interrupted | failed ──▶ queued again, or reviewed unchanged
 
 A run whose plan can still be reviewed is in one of REVIEWABLE. A failed run keeps what was validated by then, which
 may be nothing. Nothing leads out of `superseded`. A run whose compaction was undone, or whose line a restore removed
@@ -82,12 +82,12 @@ TRANSITIONS: Final[Mapping[RunState, frozenset[RunState]]] = {
 }
 
 ACTIVE: Final = frozenset({RunState.QUEUED, RunState.RUNNING})
-"""A worker works on it, or will."""
+"""The states in which a worker is working on the run, or will be."""
 REVIEWABLE: Final = frozenset(
     {RunState.TARGET_MET, RunState.BELOW_TARGET, RunState.CANCELLED, RunState.INTERRUPTED, RunState.FAILED}
 )
-"""Its plan can be reviewed, changed and committed."""
+"""The states in which the plan can be reviewed, changed and committed."""
 FINISHED: Final = frozenset({RunState.TARGET_MET, RunState.BELOW_TARGET})
-"""It was planned to its end, and no decision about the plan was made."""
+"""The states of a run that was planned to its end, without a decision about the plan."""
 WRITTEN: Final = frozenset({RunState.COMMITTED, RunState.RESTORED})
-"""Its approved plan was written."""
+"""The states of a run whose approved plan was written."""

@@ -1,11 +1,11 @@
 """The changes of a plan, counted in objects (entries and their blocks) and in estimated tokens.
 
-`Budget` is the distance of a plan from its target. `InputCost` is the saving of a compaction with each request, and its
-single cost: the prompt cache is written again. Providers cache the beginning of a request. What precedes the first
+`Budget` is the distance of a plan from its target. `InputCost` is what a compaction saves with each request, and its
+one-time cost: the prompt cache is written again. Providers cache the beginning of a request. What precedes the first
 deletion stays cached; everything that follows it is written to the cache again by the next request, at the price of
 writing, and is read from it afterwards:
 
-    as it is   requests x before x read
+    unchanged  requests x before x read
     struck     rewritten x (write - read) + requests x after x read
 """
 
@@ -22,12 +22,12 @@ from .transcript import TargetPlan, Transcript
 
 
 def percent(part: float, whole: float) -> float:
-    """`part` of `whole` in percent, to one decimal, halves up; 0 of nothing."""
+    """`part` of `whole` in percent, rounded half up to one decimal; 0 if `whole` is 0."""
     return math.floor(part / whole * 1000 + 0.5) / 10 if whole else 0.0
 
 
 def round_percent(value: float) -> float:
-    """A percentage to one decimal, halves up."""
+    """A percentage rounded half up to one decimal."""
     return math.floor(value * 10 + 0.5) / 10
 
 
@@ -68,7 +68,7 @@ def tokens_to_go(stats: Stats, compression_ratio: float) -> int:
 
 MILLION: Final = 1_000_000
 NOTHING: Final = 1e-9
-"""In US dollars: a smaller saving for each request counts as none."""
+"""In US dollars: a smaller saving per request counts as none."""
 
 
 class InputCost(NamedTuple):
@@ -123,7 +123,7 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def tokens_to_delete(self) -> int:
-        """The missing tokens that the agent's tool reports: the distance of the plan from ⌊before · ratio⌋."""
+        """The tokens still to delete as the agent's tool reports them: the excess of the plan over ⌊before · ratio⌋."""
         return max(0, self.stats.tokens_after - self.target_tokens_after)
 
     @property

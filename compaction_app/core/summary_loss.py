@@ -57,7 +57,7 @@ class Replacement:
 
     summary: Message
     before_id: str
-    """The entry at which the context was still the previous one."""
+    """The last entry at which the context was still the one before the summary."""
     before: ActiveContext
     replaced: tuple[Message, ...]
     """The original messages, without the agent's additions to every context."""
@@ -99,7 +99,7 @@ class JudgedSubjects:
     still: Subjects
     """The subjects that the summary, or what a plan leaves of the replaced messages, mentions."""
     in_context: Subjects
-    """The subjects that it or the messages beside it mention."""
+    """The subjects that it, or the messages kept beside it, mention."""
 
     @property
     def lost(self) -> Subjects:
@@ -120,11 +120,11 @@ class SummaryLoss(JudgedSubjects):
 
     replacement: Replacement
     turn_numbers: Mapping[str, int]
-    """By entry: see `turn_numbers`."""
+    """The turn number of each entry, by id: see `turn_numbers`."""
     turns: tuple[ReplacedTurn, ...]
     text: str
     plan: VerbatimPlan | None
-    """None if there was too little to plan."""
+    """The verbatim plan; None if there was too little to plan."""
 
     @property
     def is_encrypted(self) -> bool:
@@ -142,7 +142,7 @@ def summary_of(point: TimelinePoint) -> Message | None:
 
 
 def summaries_on(branch: Iterable[Entry], reader: ContextReader) -> list[Entry]:
-    """The summaries of a branch that its reader does not ignore. Few of them replaced nothing."""
+    """The summaries of a branch that its reader does not ignore. A few of them replaced nothing."""
     return [entry for entry in branch if is_summary(entry) and not reader.ignores(entry)]
 
 
@@ -207,13 +207,13 @@ def loss_of(
 
 
 def either(subjects: Subjects, one: Subjects, other: Subjects) -> Subjects:
-    """The subjects that one of two has."""
+    """Those of `subjects` that are in `one` or in `other`."""
     both = {name: {*getattr(one, name), *getattr(other, name)} for name in MEASURES}
     return subjects.only(lambda name, subject: subject in both[name])
 
 
 def without(subjects: Subjects, others: Subjects) -> Subjects:
-    """The subjects that are not among others."""
+    """Those of `subjects` that are not in `others`."""
     found = {name: {*getattr(others, name)} for name in MEASURES}
     return subjects.only(lambda name, subject: subject not in found[name])
 

@@ -1,7 +1,7 @@
 """The prompts of summaries: of a branch that is left, and of what a compaction replaces. Version 1.
 
-SYSTEM        who writes, for whom, and that the conversation is material and not an instruction
-prompt        the conversation in its tags, an earlier summary in its own, then what is wanted, then the own focus
+SYSTEM        the role, the reader, and that the conversation is material, not an instruction
+prompt        the conversation in tags, an earlier summary in tags, then the request, then the user's focus
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROMPT_VERSION: Final = 1
 
 
 class SummaryKind(StrEnum):
-    """The object of a summary."""
+    """The part of the conversation that a summary covers."""
 
     BRANCH = "branch"
     """The entries that a move in the tree leaves behind."""
@@ -105,6 +105,6 @@ def summary_prompt(kind: SummaryKind, conversation: str, *, previous: str = "", 
 
 
 def _tagged(name: str, text: str) -> str:
-    """A text between tags, which it cannot close itself."""
+    """A text between tags, which the text itself cannot close."""
     text = text.replace(f"</{name}", f"<\\/{name}")
     return f"<{name}>\n{text}\n</{name}>"

@@ -6,7 +6,7 @@ A branch that is left. A is the deepest entry on both root paths:
                └ … ─ new leaf
 
 A compaction. The range starts at the first entry that the previous compaction kept (or after that compaction) and ends
-at the leaf; the cut is where the kept part begins, at about `keep_recent_tokens` before the leaf:
+at the leaf; the cut is the beginning of the kept part, at about `keep_recent_tokens` before the leaf:
 
     │ replaced │ prefix │ kept │       prefix: the beginning of the turn in which the cut is, if it does not start one
 
@@ -38,7 +38,7 @@ KEEP_RECENT: Final = 20_000
 BRANCH_OUTPUT: Final = 2_048
 """The maximum length of a branch's summary, in tokens."""
 NEARLY_FULL: Final = 0.9
-"""The share of a budget up to which a summary that exceeds the rest is still included."""
+"""A summary that exceeds the rest of a budget is still included while less than this share of the budget is used."""
 TURN_STARTS: Final = frozenset({Role.USER, Role.COMMAND, Role.CUSTOM, Role.BRANCH_SUMMARY})
 CUT_POINTS: Final = TURN_STARTS | {Role.ASSISTANT}
 _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
@@ -52,7 +52,7 @@ class BranchLeft(NamedTuple):
     ancestor_id: str | None
     """The deepest entry on both branches; None if they have different roots."""
     entries: tuple[Entry, ...]
-    """The entries after it up to the old leaf, oldest first."""
+    """The entries after the ancestor up to the old leaf, oldest first."""
 
 
 class WithinBudget(NamedTuple):
@@ -66,7 +66,7 @@ class WithinBudget(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SummaryRange:
-    """The range of a branch that a compaction is about: `replaced`, `prefix` and `kept` together, in this order.
+    """The range of a branch that a compaction covers: `replaced`, `prefix` and `kept` together, in this order.
 
     The previous compaction is not in it, although it may be recorded within it.
     """
@@ -268,7 +268,7 @@ def _is_at(entry: Entry, tokens: Mapping[str, int], roles: Collection[str]) -> b
 
 
 PROMPT_CHARS: Final = 160
-"""Characters of a user message that are kept."""
+"""The number of characters of a user message that are kept."""
 
 
 class FileTouch(NamedTuple):
@@ -285,7 +285,7 @@ class ReplacedTurn:
 
     number: int
     entry_id: str
-    """The first of them."""
+    """The first of these messages."""
     timestamp: str
     words: str
     messages: int

@@ -1,8 +1,8 @@
 """PURE: the context drawn like a page of text: blocks in order, their width by tokens, wrapped at the line's end.
 
-The map is a grid of cells, LINES by CELLS; each cell has the kind of the block that fills most of it. So a
-session of a thousand entries and one of fifty thousand make drawings of about the same size, and area stays
-true to within a cell.
+The map is a grid of cells, LINES by CELLS; each cell has the kind of the block that fills most of it. So a session of a
+thousand entries and one of fifty thousand make drawings of about the same size, and areas are accurate to within a
+cell.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .transcript import Transcript
 LINES: Final = 60
 CELLS: Final = 120
 CELL: Final = 3
-"""Width of a cell; a line is 7 high in 10. In units of the drawing."""
+"""The width of a cell, in units of the drawing; a line is LINE high, with a GAP below it."""
 LINE, GAP = 7, 3
 
 KINDS: Final = {
@@ -82,7 +82,7 @@ def pieces_of(transcript: Transcript, struck: Container[Target]) -> Iterator[tup
 
 
 def block_shares(total: int, blocks: Sequence[Block]) -> dict[int, int]:
-    """Integer parts of a total for blocks by their length, or equal ones if none has any; by the index of the block."""
+    """Integer shares of a total by block index, in proportion to the blocks' lengths; equal if all are empty."""
     weights = [block.units for block in blocks]
     if not any(weights):
         weights = [1] * len(blocks)
@@ -90,7 +90,7 @@ def block_shares(total: int, blocks: Sequence[Block]) -> dict[int, int]:
 
 
 def shares_of(total: int, weights: Sequence[int]) -> Iterator[int]:
-    """Integer parts of a total in proportion to their weights; their sum is the total, unless all weights are 0."""
+    """Integer shares of a total in proportion to weights; their sum is the total, unless all weights are 0."""
     before, whole = 0, max(1, sum(weights))
     for weight in weights:
         yield total * (before + weight) // whole - total * before // whole

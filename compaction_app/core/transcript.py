@@ -2,7 +2,7 @@
 
     prepare(branch, texts, settings, rules) -> Transcript
     TargetPlan                              -> one set of targets, closed by repair
-    unanswered, moved                       -> what an accepted plan does beside deleting, of which you are warned
+    unanswered, moved                       -> the side effects of an accepted plan, about which you are warned
 
 A transcript is made from a branch by the rules of its agent: entries and their content blocks, with their protections.
 Ids, roles, estimates and protections are stored; texts are looked up when a tool needs them.
@@ -24,7 +24,7 @@ recorded in it. A repair visits only the calls that its targets touch. `Pairs` i
 Warnings. In a damaged session several blocks carry the same call id. The agent deletes one of them with the results,
 and sends the others without an answer; so the airlock also accepts that, and `unanswered` names them. `moved` are the
 kept entries that the agent itself places before others when it orders the messages that remain between two replies:
-nothing in them is lost, but the model reads them in another order than before.
+nothing in them is lost, but the model reads them in a different order.
 """
 
 from __future__ import annotations
@@ -75,18 +75,18 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
     role: str
     tokens: int
     blocks: tuple[Block, ...]
-    """Empty if the content is not an array."""
+    """Its content blocks; empty if the content is not an array."""
     call_ids: tuple[str, ...]
     result_for: str | None
     recent: bool
     protection: Protection | None
-    """The reason other than recency, if there is one."""
+    """Why it is protected, apart from recency; None if it is not."""
     bears_thinking: bool
     tool_name: str = ""
     replayed: bool = False
     """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
     companions: tuple[int, ...] = ()
-    """The positions of the entries that are deleted whenever it is deleted as a whole, beside those of its calls."""
+    """The positions of the entries that are deleted whenever it is deleted as a whole, besides those of its calls."""
     reply: str = ""
     """The reply to which it belongs, if the agent records one as several entries."""
 
@@ -96,7 +96,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def bears_task(self) -> bool:
-        """Whether it can carry the task that the model has to do."""
+        """Whether its role is one that can carry the model's task."""
         return self.role in TASK_ROLES
 
     @property
@@ -391,7 +391,7 @@ class TargetPlan:
         return next((block for block in call.blocks if block not in self and not may_go(block)), None)
 
     def copy(self) -> TargetPlan:
-        """An independent plan with the same targets in the same order, with nothing touched or visited."""
+        """An independent plan with the same targets in the same order; nothing is pending or counts as visited."""
         plan = TargetPlan(self._entries, self._pairs, self._base)
         plan.chosen = self.chosen.copy()
         plan._block_counts = self._block_counts.copy()

@@ -20,7 +20,7 @@ from .states import WordedEnum
 
 
 class UndoWay(WordedEnum):
-    """A way to undo a compaction: its sentence is the effect on the file, and the agent's view of it."""
+    """A way to undo a compaction; its sentence states the effect on the file, and how the agent sees it."""
 
     LEAF = (
         "leaf",
@@ -67,9 +67,9 @@ def choose_way(
 ) -> UndoWay:
     """The way to undo a compaction, or to bring back some of its entries if not `is_whole`.
 
-    `made_session`: it was written as a new session. `is_last`: no message followed. `can_move`: a line lets the agent
-    continue after an earlier entry. `can_edit`: the agent honours later lines that bring entries back. `can_plan`: a
-    smaller plan can be validated, because its parameters are known.
+    `made_session`: it was written as a new session. `is_last`: no message followed. `can_move`: an appended line can
+    make the agent continue after an earlier entry. `can_edit`: the agent honours later lines that bring entries back.
+    `can_plan`: a smaller plan can be validated, because its parameters are known.
     """
     if made_session:
         return UndoWay.REMOVAL if is_whole else UndoWay.FORK

@@ -29,7 +29,7 @@ from .view import LINE_BYTES, PICTURE_MARK, pictures_of_message
 
 BATCH_ENTRIES: Final = 200
 BATCH_BYTES: Final = 4_000_000
-"""The limits of the data read at a time."""
+"""The maximum numbers of entries and of bytes that are read at a time."""
 
 
 class ExportForm(NamedTuple):
@@ -63,12 +63,12 @@ class BranchExport:
     tree: SessionTree
     view: str
     messages: Sequence[Message]
-    """Those of the view: see `messages_in`."""
+    """The messages of the view: see `messages_in`."""
     head: ExportHead
 
     @classmethod
     def of(cls, document: Document, leaf_id: str, view: str, title: str, about: Iterable[str]) -> BranchExport:
-        """The export of a branch of a document; its head has the title and what is said about the session.
+        """The export of a branch of a document; its head has the title and the facts about the session.
 
         Raises the errors of `Document.branch`.
         """
@@ -118,7 +118,7 @@ class BranchExport:
 
 
 def note_of(agent: Agent, path: Path, view: str) -> str:
-    """The use of the recorded lines of a view of a session, as a sentence."""
+    """A sentence about the use of the recorded lines of a view of a session."""
     if view != "all":
         return "Recorded lines are whole, also those of entries of which only a part is in this view."
     if _is_session(agent, path):

@@ -89,11 +89,11 @@ class BranchState:
     turns: list[tuple[int, Entry]]
     """The user's messages, by position in the branch."""
     forks: Mapping[int, list[Fork]]
-    """Where other branches leave this one, by position in the branch."""
+    """The other branches that leave this one, by position in the branch."""
     last_summary: str
     """The last summary with which the agent replaced something; empty if there is none."""
     titles: dict[str, str] = field(default_factory=dict)
-    """The first words of the user's messages that a page has shown."""
+    """The first words of user messages, cached once a page has shown them."""
 
     @cached_property
     def fitting_reader(self) -> str:

@@ -52,7 +52,7 @@ def _below(session: str, entry_id: str, name: str, more: Mapping[str, str | int 
 
 
 def lost_address(session: str, entry_id: str) -> str:
-    """The address of the page of what a summary lost, below the address of its session."""
+    """The address of the page of a summary's loss, below the address of its session."""
     return f"{session}/lost?entry={quote(entry_id, safe='')}"
 
 

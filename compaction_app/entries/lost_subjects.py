@@ -9,13 +9,13 @@ from typing import Final
 from compaction_app.core.mentions import FREQUENT, MEASURES, Subject, Subjects
 
 SHOWN: Final = 22
-"""Names and paths that are shown initially."""
+"""The number of names and paths that are shown initially."""
 LISTED: Final = 300
-"""Names and paths that are shown at most."""
+"""The maximum number of names and paths that are shown."""
 ERRORS_SHOWN: Final = 30
 MESSAGES_SHOWN: Final = 60
 WORDS: Final = 160
-"""Characters of a lost message that are shown."""
+"""The number of characters of a lost message that are shown."""
 _LABELS: Final = {
     "paths": "Paths",
     "names": f"Names, {FREQUENT} uses up",
@@ -27,7 +27,7 @@ _AT_ONCE: Final = {"paths": SHOWN, "names": SHOWN, "errors": ERRORS_SHOWN, "mess
 
 @dataclass(frozen=True, slots=True)
 class HeldBar:
-    """One measure as a bar: all subjects, those still mentioned, and those mentioned only beside."""
+    """One measure as a bar: all subjects, those still mentioned, and those that only the messages beside it mention."""
 
     label: str
     total: int

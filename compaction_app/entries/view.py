@@ -98,7 +98,7 @@ def author_of(role: str, tool_name: str = "", block_type: str = "", otherwise: s
 
 ARGUMENT_CHARACTERS: Final = 240
 ARGUMENTS_READ: Final = 200_000
-"""Longer arguments are not parsed, in characters."""
+"""The maximum length of arguments that are parsed, in characters."""
 _PRINTED: Final = re.compile(
     r"(?:cat(?: -n)?|nl -ba|(?:head|tail)(?: -n)?(?: -?\d+)?|sed -n ['\"]?\d+(?:,\d+)?p['\"]?)"
     r" ['\"]?([\w@%+=:,./~-]+)['\"]?"
@@ -194,7 +194,7 @@ def _values(values: Mapping[str, object]) -> Iterable[str]:
 # ---- an entry in a line --------------------------------------------------------------------------------------
 
 ENTRY_PREVIEW_CHARS: Final = 160
-"""The length of the text, in characters."""
+"""The maximum length of an entry's preview, in characters."""
 
 
 class EntryWords(NamedTuple):
@@ -253,7 +253,7 @@ class ShownText:
     changed: tuple[int, int] | None = None
     """The lines that a call adds and removes."""
     is_longer: bool = False
-    """Whether the text is complete and a page of many entries shows only its beginning."""
+    """Whether this is the whole of a text of which a page of many entries shows only the beginning."""
 
     @property
     def part(self) -> str:
@@ -270,9 +270,9 @@ class TextSource:
     """A recorded text, and the facts that decide how it can be rendered."""
 
     kind: str
-    """As in `EntryView`."""
+    """The kind of the text, as in `EntryView`."""
     text: str
-    """For a call: its arguments."""
+    """The text; for a call, its arguments."""
     changes: Sequence[code.DiffLine] = ()
     """For a call: the lines that it changes in files."""
     language: str = ""
@@ -303,7 +303,7 @@ def beginning(source: TextSource, *, as_recorded: bool = False) -> ShownText:
 
 
 def whole(source: TextSource, *, as_recorded: bool = False) -> ShownText:
-    """The whole text."""
+    """The whole text, unrendered if `as_recorded`."""
     is_longer = bool(beginning(source, as_recorded=as_recorded).more)
     shown = _shown(source, _WHOLE)
     if as_recorded:
@@ -427,7 +427,7 @@ def _patched(texts: Sequence[str] | Iterator[str]) -> list[code.DiffLine]:
 
 
 def calls_of(state: BranchState, entries: Iterable[Entry]) -> list[Entry]:
-    """The entries with the calls that results among these answer."""
+    """The entries that make the calls answered by the results among these."""
     ids = (entry.result_for for entry in entries if entry.result_for is not None and not entry.failed)
     return [makers[-1] for call_id in ids if (makers := state.makers.get(call_id))]
 
@@ -482,7 +482,7 @@ class EntryNote:
     icon: str = ""
     """`pair` for the other half of a pair, `broken` for a fault."""
     quoted: str = ""
-    """Words from the session."""
+    """Words quoted from the session."""
     tail: str = ""
     session: Session | None = None
     """Another session to which it links."""
@@ -543,7 +543,9 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
 
 
 def summary_notes(agent: Agent, entry: Entry, tree: SessionTree, reader: SessionReader) -> list[EntryNote]:
-    """Where the branch was left that a summary is of, the number of files in its lists, and who wrote it."""
+    """Notes on a summary: the entry at which the summarised branch was left, the numbers of files in its lists, and
+    whether an extension wrote it.
+    """
     form = agent.format.summary_format
     if form is None or entry.role not in _SUMMARIES:
         return []
@@ -592,7 +594,7 @@ MENTIONED: Final = timedelta(seconds=1)
 BETWEEN: Final = frozenset({"note", "time"})
 """The kinds of items that no bracket crosses."""
 _RESTARTS: Final = frozenset({EntryKind.SUMMARY, EntryKind.BOUNDARY})
-"""The entries from which a context is rebuilt without what precedes them and is not kept."""
+"""The kinds of entries that replace the context before them, except the part that they keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -601,7 +603,7 @@ class EntryView:
 
     kind: str
     """`user`, `text`, `thinking`, `call`, `out`; `note` for entries that are not messages; `damage`; `time` for a line
-    between entries that says how much time passed, in `who`."""
+    between entries that states in `who` how much time passed."""
     who: str
     entry_id: str = ""
     block: int | None = None
@@ -649,9 +651,9 @@ class EntriesInView:
     subagents: Mapping[str, Session]
     """The sessions that calls started, by `Entry.subagent`."""
     texts: Mapping[str, Texts]
-    """Those of `source` of each entry."""
+    """The texts by the id of the entry whose line contains them: see `_source`."""
     languages: Mapping[str, str]
-    """Those of the files that calls read, by call id."""
+    """The languages of the files that calls read, by call id."""
 
     @classmethod
     def of(
@@ -947,7 +949,7 @@ def _note(
 
 
 def minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[int]) -> list[Entry]:
-    """The entries irrelevant to their branch with which these begin: several of them are shown as one line.
+    """The minor entries with which these begin: a run of several is shown as one line.
 
     Damaged lines are shown before those at the places `damaged`.
     """
@@ -976,7 +978,7 @@ def _author(entry: Entry, block: Block | None = None) -> str:
 # ---- pictures -------------------------------------------------------------------------------------------
 
 LINE_BYTES: Final = 32_000_000
-"""Longer lines are not searched for pictures."""
+"""The maximum length of a line that is searched for pictures, in bytes."""
 PICTURE_MARK: Final = "image/"
 """The text with which agents mark a picture that belongs to a message."""
 

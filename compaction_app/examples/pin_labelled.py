@@ -1,4 +1,4 @@
-"""A hook: entries with a label stay.
+"""A hook that keeps entries with a label.
 
 Enabled with `REDLINE_HOOKS=compaction_app.examples.pin_labelled`, or in `redline.toml`:
 

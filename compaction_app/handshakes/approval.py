@@ -69,11 +69,11 @@ from .lifecycle import advance, change_handshake, end_handshake, wrong_state
 NOT_APPROVED: Final = "Nothing was approved."
 NOT_READ: Final = "Whether the plan was applied is not known."
 LATER: Final = frozenset({"open_in_agent", "session_locked", "being_indexed"})
-"""The failures of a write that the next attempt may not have."""
+"""The failures of a write that may not recur at the next attempt."""
 
 
 class AppliedBy(Enum):
-    """The writer of an approved plan: the agent or Redline."""
+    """Who carries out an approved plan: the agent or Redline."""
 
     AGENT = "the agent"
     REDLINE_NOW = "Redline, at once"
@@ -82,20 +82,20 @@ class AppliedBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReviewedPlan:
-    """A decision to give an agent a plan."""
+    """The decision to approve a plan for a waiting agent."""
 
     confirmations: Confirmations
     now: datetime
     shown: str | None = None
     """The digest of the preflight that was shown; None if the approved plan cannot have changed since."""
     writer: str = ""
-    """Empty for the planned one."""
+    """The chosen writer; empty for the one for which it was planned."""
     rule: str = ""
     """The rule that approved it instead of a human, in words; empty if a human approved it."""
 
 
 def applied_by(handshake: Handshake, writer: SessionWriter) -> AppliedBy:
-    """Who makes the change of this writer."""
+    """Who carries out the change of this writer."""
     if isinstance(writer, HandedWriter) and writer.honours == handshake.honours:
         return AppliedBy.AGENT
     return AppliedBy.REDLINE_LATER if writer.appends else AppliedBy.REDLINE_NOW
@@ -126,7 +126,7 @@ def approve(handshake: Handshake, approval: ReviewedPlan) -> None:
 
 
 def cancel_approved(handshake: Handshake, now: datetime) -> None:
-    """Withdraw an approval that Redline has not written yet, by decision of the user at the page.
+    """Withdraw the approval of a plan that Redline has not written yet, at the user's request on the page.
 
     Raises Conflict `wrong_state`, and `session_locked` if it is being written.
     """
@@ -141,7 +141,7 @@ def cancel_approved(handshake: Handshake, now: datetime) -> None:
 
 
 def report_applied(handshake: Handshake, now: datetime) -> None:
-    """The agent reports that it has applied the plan. Raises Conflict `wrong_state` if it had none to apply."""
+    """Handle an agent's report that it has applied the plan. Raises Conflict `wrong_state` if it had none to apply."""
     if handshake.state == HandshakeState.APPLIED:
         return
     if handshake.state != HandshakeState.APPROVED or handshake.note is None:
@@ -152,7 +152,7 @@ def report_applied(handshake: Handshake, now: datetime) -> None:
 
 
 def report_failed(handshake: Handshake, why: str, now: datetime) -> None:
-    """The agent reports that it cannot apply the plan, or cannot wait for it."""
+    """Handle an agent's report that it cannot apply the plan, or cannot wait for it."""
     if handshake.state == HandshakeState.APPROVED and handshake.note is not None:
         _take_back(handshake, _look(handshake), f"{handshake.agent_label} did not apply the plan: {why}", now)
     elif handshake.is_open:
@@ -160,7 +160,7 @@ def report_failed(handshake: Handshake, why: str, now: datetime) -> None:
 
 
 def report_withdrawn(handshake: Handshake, now: datetime) -> None:
-    """The user at the agent stopped the compaction there. Nothing happens if the handshake has ended."""
+    """Handle an agent's report that its user stopped the compaction; ignored if the handshake has ended."""
     if handshake.is_open:
         words = f"The compaction was stopped in {handshake.agent_label}."
         end_handshake(handshake, HandshakeState.DECLINED, NextStep.CONTINUE, words, now)
@@ -170,7 +170,8 @@ def report_withdrawn(handshake: Handshake, now: datetime) -> None:
 
 def settle_approved(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> None:
     """Check the outcome of an approved plan; write it, if that is Redline's part and the session is closed. `is_gone`:
-    the agent polls no more."""
+    the agent has stopped polling.
+    """
     if handshake.state != HandshakeState.APPROVED:
         return
     if handshake.note is not None:
@@ -180,7 +181,7 @@ def settle_approved(handshake: Handshake, now: datetime, *, is_gone: bool = Fals
 
 
 def confirm(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> None:
-    """Record an approved plan as applied if the session shows it; if it is overdue, it has failed.
+    """Record an approved plan as applied if the session shows it, or as failed if it is overdue.
 
     Raises the errors of reading the session, as long as the agent may still apply it.
     """

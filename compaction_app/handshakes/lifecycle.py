@@ -31,17 +31,17 @@ from sessions_app.sessionlog.text import one_line
 
 TITLE_CHARACTERS: Final = 120
 LONGEST_WAIT_SECONDS: Final = 3600
-"""Hook commands are ended after this time and one more minute."""
+"""The maximum wait for a review. Hook commands are ended one minute later."""
 DEFAULT_WAITS: Final = {
     Run.Reason.MANUAL: (1800, NextStep.CONTINUE),
     Run.Reason.THRESHOLD: (900, NextStep.COMPACT),
     Run.Reason.OVERFLOW: (120, NextStep.COMPACT),
 }
-"""Seconds, and the action after them. An overflow prevents the next reply."""
+"""The wait in seconds by reason, and the agent's action after it. An overflow prevents the next reply."""
 
 
 def wait_for(agent: str, reason: str) -> WaitRule:
-    """The rule for an agent and a reason."""
+    """The rule for an agent and a reason: the configured one, otherwise the default."""
     chosen = WaitRule.objects.filter(agent=agent, reason=reason).first()
     if chosen is not None:
         return chosen
@@ -98,7 +98,7 @@ def end_handshake(handshake: Handshake, to: HandshakeState, step: NextStep, mess
 
 
 def decline(handshake: Handshake, step: NextStep, now: datetime) -> None:
-    """Decline a handshake, by decision of the user at the page. Raises Conflict `wrong_state`."""
+    """Decline a handshake, at the user's request on the page. Raises Conflict `wrong_state`."""
     words = f"The review was declined: {handshake.agent_label} {step.sentence}."
     if not end_handshake(handshake, HandshakeState.DECLINED, step, words, now):
         raise wrong_state(handshake, "It was not declined.")
@@ -183,6 +183,6 @@ def shown_now(handshake: Handshake, now: datetime) -> Handshake:
 
 
 def waiting_handshake(run: Run, now: datetime) -> Handshake | None:
-    """The handshake whose agent waits for a run; None if none waits any more."""
+    """The handshake whose agent waits for a run; None if there is none."""
     found = run.handshakes.open().with_session().order_by("pk").last()
     return found if found is not None and shown_now(found, now).is_open else None

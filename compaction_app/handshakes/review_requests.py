@@ -311,6 +311,6 @@ def require_honoured(honours: str, connection: ConnectedAgent) -> None:
 
 
 def honoured_by(agent: Agent) -> frozenset[str]:
-    """What the versions of an agent can do with an approved plan, as in docs/handshake.md."""
+    """The values of `honours` in docs/handshake.md that are possible for the versions of an agent."""
     writers = (writer for generation in agent.format.generations for writer in generation.writers)
     return frozenset({NOTHING, *(one.honours for one in writers if isinstance(one, HandedWriter))})

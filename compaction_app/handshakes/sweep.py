@@ -11,7 +11,7 @@ A plan passes without a review if it touches only objects named by the rule of i
 | an empty output          | its results have no text                                            |
 
 The texts decide, not the planner's reasons. Content that cannot be compared as text, such as an image, does not pass;
-nor does a call that writes a text to a file, which is deleted with its output; nor a plan that deletes anything beside
+nor does a call that writes a text to a file, which is deleted with its output; nor a plan that deletes anything besides
 these calls and their results, such as the reasoning that an agent joins with them; nor one that changes the order in
 which the agent sends the kept messages.
 
@@ -52,7 +52,8 @@ from .review_requests import start_requested
 SILENT_SECONDS: Final = 120
 """After this time without a poll an agent counts as gone: bridges give up after half a minute without an answer."""
 GIVEN: Final = Confirmations(below_target=True)
-"""The confirmations for a rule's plan, which deletes the objects named by the rule, whatever the target is."""
+"""The confirmations for a plan approved by a rule: it deletes only objects that the rule names, even if that misses the
+target."""
 REFUSED: Final = 64
 """The number of refused plans that are cached: a waiting agent polls twice a second, and reading all texts takes
 long."""
@@ -60,12 +61,12 @@ _polls: dict[int, tuple[datetime, float]] = {}
 """The last poll of each waiting agent, and when it was first seen here, by the clock of this process, which stops while
 the computer sleeps, and does not jump."""
 _refused: OrderedDict[tuple[int, str, str], None] = OrderedDict()
-"""The run, the mark of its preparation, and the words of the rule."""
+"""The refused plans: the run, the mark of its preparation, and the words of the rule."""
 _log = logging.getLogger("redline")
 
 
 def look_after_handshakes(now: datetime, clock: float | None = None) -> None:
-    """Bring all unfinished handshakes up to date. Raises DatabaseError; another failure concerns one handshake only.
+    """Bring all unfinished handshakes up to date. Raises DatabaseError; any other failure affects one handshake only.
 
     `clock` is the time of this process in seconds, by default `time.monotonic`.
     """

@@ -3,7 +3,7 @@ command line that repeats it; and the requests to a model during planning.
 
 If the session was written to in the last minutes, which is normal after leaving an agent, the question states that, and
 its answer confirms the change and `--live` together. The question is omitted if more confirmations are required, or if
-anything shows that the session is still open: an answer that is not enough is not requested.
+anything shows that the session is still open, because its answer would not suffice.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Compaction(models.Model):
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="compactions")
     backup = models.OneToOneField(Backup, on_delete=models.PROTECT, related_name="compaction")
     run = models.OneToOneField(Run, on_delete=models.SET_NULL, null=True, blank=True, related_name="compaction")
-    """The run that planned it; null for old ones of the command line, which had no runs then."""
+    """The run that planned it; null for early compactions of the command line, which had no runs."""
     writer = models.CharField(max_length=30, default="context-compaction")
     entry_id = models.TextField()
     """The leaf that it appended, or the id of the new session."""
@@ -51,14 +51,15 @@ class Compaction(models.Model):
     server = models.TextField(blank=True, default="")
     """The address of the agent's server that made the change, if any."""
     certificate: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The checks before it was written, or the last later ones, as `sessionlog.certificate.Certificate`."""
+    """The results of the checks before the write, or of the latest later ones, as
+    `sessionlog.certificate.Certificate`."""
     planner = models.TextField()
     reason = models.CharField(max_length=10, choices=Run.Reason, default=Run.Reason.MANUAL)
     written_at = models.DateTimeField()
     parameters: models.JSONField[Any, Any] = models.JSONField()
     stats: models.JSONField[Any, Any] = models.JSONField()
     context: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The size of the context before it, as `sessionlog.context.ContextSize`; null for old ones."""
+    """The size of the context before it, as `sessionlog.context.ContextSize`; null for old compactions."""
     origins: models.JSONField[Any, Any] = models.JSONField()
     """For each deleted target: the call that proposed it, and the reason."""
 
@@ -71,7 +72,7 @@ class Undo(models.Model):
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="undos")
     compaction = models.ForeignKey(Compaction, on_delete=models.CASCADE, null=True, related_name="undos")
-    """Null if Redline has no record of it."""
+    """The undone compaction; null if Redline has no record of it."""
     undone = models.TextField()
     """The entry of the compaction, or the id of the session that it made."""
     way = models.CharField(max_length=10, choices=[(way.value, way.value) for way in UndoWay])
@@ -88,7 +89,7 @@ class Undo(models.Model):
     server = models.TextField(blank=True, default="")
     """The address of the agent's server that made the change, if any."""
     backup = models.OneToOneField(Backup, on_delete=models.PROTECT, null=True, related_name="undo")
-    """Null if a session was deleted: its original was never changed."""
+    """The backup made before it; null if a session was deleted, because its original was never changed."""
     written_at = models.DateTimeField()
 
     def __str__(self) -> str:
@@ -112,7 +113,7 @@ class AuditEntry(models.Model):
         SUMMARY = "summary"
 
     number = models.PositiveIntegerField(primary_key=True)
-    """From 1, without gaps."""
+    """The number of the entry, from 1, without gaps."""
     change = models.TextField(unique=True)
     """Identifies the change, so that it is recorded once. For appended entries: action, last entry, backup."""
     at = models.DateTimeField()
@@ -120,12 +121,12 @@ class AuditEntry(models.Model):
     action = models.CharField(max_length=12, choices=Action)
     writer = models.TextField(blank=True, default="")
     targets: models.JSONField[Any, Any] = models.JSONField(default=list)
-    """Each as `entries.Target.to_json`."""
+    """The deleted or restored targets, each as `entries.Target.to_json`."""
     bytes_before = models.BigIntegerField(null=True)
-    """Null if there was no file."""
+    """The size of the session before the change; null if there was no file."""
     sha256_before = models.CharField(max_length=64, blank=True, default="")
     bytes_after = models.BigIntegerField(null=True)
-    """Of the session, or of the new file; null if unknown."""
+    """The size of the session, or of the new file, after the change; null if unknown."""
     sha256_after = models.CharField(max_length=64, blank=True, default="")
     new_file = models.TextField(blank=True, default="")
     """The file that a fork made."""

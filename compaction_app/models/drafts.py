@@ -27,7 +27,8 @@ class SummaryDraft(ModelJob):
            ╲          ╲──▶ failed ──▶ ready, with the partial text
             ╲──────────────▶
 
-    It is generated or a human's, and never verbatim. Only what a human confirmed is appended to the session.
+    The text is generated or written by a human, and never verbatim. Only what a human confirmed is appended to the
+    session.
     """
 
     class State(models.TextChoices):
@@ -57,7 +58,7 @@ class SummaryDraft(ModelJob):
     is_leaf = models.BooleanField(default=False)
     """Whether that move continues after a user's message instead of before it."""
     leaf_id = models.TextField()
-    """The session's last entry at the time of the draft, which becomes useless once the session has continued."""
+    """The session's last entry when the draft was requested. Once the session has continued, the draft is useless."""
     focus = models.TextField(blank=True, default="")
     """The emphasis of the summary, in the user's words."""
     planner = models.TextField(blank=True, default="")
@@ -74,7 +75,7 @@ class SummaryDraft(ModelJob):
     is_cut = models.BooleanField(default=False)
     """Whether the limit of the model's output truncated it."""
     supplied: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The data that a hook supplied beside the text; null if none did. See `drafts.supplied_by`."""
+    """The data that a hook supplied in addition to the text; null if none did. See `drafts.supplied_by`."""
     hook_messages: models.JSONField[Any, Any] = models.JSONField(default=list)
     """The answer of each hook, in words."""
     appended_id = models.TextField(blank=True, default="")

@@ -38,15 +38,15 @@ class Handshake(models.Model):
     """One review request of a running agent that is about to compact a session, and its outcome."""
 
     connection = models.TextField()
-    """The name of the connection, see `sessions_app.server.connection_files`."""
+    """The name of the connection: see `sessions_app.server.connection_files`."""
     agent = models.CharField(max_length=20)
     version = models.TextField(blank=True, default="")
     """The agent's version, as it reports it."""
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="handshakes")
     run = models.ForeignKey(Run, on_delete=models.SET_NULL, null=True, related_name="handshakes")
-    """The run that plans for it; null before, and if it could not be planned."""
+    """The run that plans for it; null before planning, and if planning was impossible."""
     reason = models.CharField(max_length=10)
-    """As `Run.reason`."""
+    """The reason for the compaction, as in `Run.reason`."""
     honours = models.CharField(max_length=10)
     """The agent's abilities with an approved plan, as in docs/handshake.md."""
     leaf_id = models.TextField(blank=True, default="")
@@ -69,11 +69,11 @@ class Handshake(models.Model):
     then = models.CharField(max_length=10, choices=[(one.value, one.value) for one in OUTCOMES])
     """The agent's action if there is no decision in time."""
     step = models.CharField(max_length=10, blank=True, default="")
-    """The agent's action after the end, a `NextStep`; empty before."""
+    """The agent's action after the end, a `NextStep`; empty until then."""
     message = models.TextField(blank=True, default="")
     """The outcome, as sentences for the user at the agent."""
     writer = models.CharField(max_length=30, blank=True, default="")
-    """The writer of the approved plan; empty before."""
+    """The writer of the approved plan; empty until it is approved."""
     rule = models.TextField(blank=True, default="")
     """The rule that approved it instead of a human, in words; empty if none did."""
     handed: models.JSONField[Any, Any] = models.JSONField(null=True)
@@ -131,7 +131,7 @@ class WaitRule(models.Model):
     seconds = models.PositiveIntegerField()
     then = models.CharField(max_length=10, choices=[(one.value, one.value) for one in OUTCOMES])
     planner = models.TextField(default="embedded")
-    """As `plan_by_itself_with` of the configuration."""
+    """The planner, as in the configuration's `plan_by_itself_with`."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "reason"], name="one_wait_rule")]

@@ -13,7 +13,7 @@ from sessions_app.jobs.job import Job
 
 
 class ModelJob(Job):
-    """A job with the address of its model, and its requests to it."""
+    """A job, with the address of its model and its requests to the model."""
 
     base_url = models.TextField(blank=True, default="")
     """The model's address, as confirmed before the start; empty if it uses none."""

@@ -58,7 +58,7 @@ class RunQuerySet(JobQuerySet["Run"]):
 
 
 class Run(ModelJob):
-    """One planning of one branch: its parameters, its state, and the worker that has its lease."""
+    """The planning of one branch: its parameters, its state, and the worker that has its lease."""
 
     NOUN = "run"
     TRANSITIONS = TRANSITIONS
@@ -106,7 +106,7 @@ class Run(ModelJob):
         max_length=12, choices=[(state.value, state.value) for state in RunState], default=RunState.QUEUED
     )
     heartbeat = models.DateTimeField(null=True)
-    """The time of the last one, by the worker's clock. For display only: nothing depends on it."""
+    """The time of the last heartbeat, by the worker's clock. For display only: nothing depends on it."""
     started_at = models.DateTimeField(null=True)
     committing_since = models.DateTimeField(null=True)
     """The time since which its plan is being written; meanwhile no decisions are accepted."""
@@ -159,7 +159,7 @@ class Run(ModelJob):
 
     @property
     def can_resume(self) -> bool:
-        """Whether it can be resumed."""
+        """Whether it was interrupted, or failed with an LLM planner, after it was prepared."""
         is_broken_off = self.state == RunState.INTERRUPTED or (self.state == RunState.FAILED and self.is_by_llm)
         return is_broken_off and self.parameters is not None
 
@@ -241,7 +241,9 @@ class Run(ModelJob):
 
     @property
     def percent(self) -> float:
-        """The reduction so far, as the agent counts: it can exceed 100, as estimates are rounded up one by one."""
+        """The reduction so far, as the agent counts, at most 100: estimates are rounded up one by one and can exceed
+        it.
+        """
         return min(100.0, self.plan_stats.percent_reduction)
 
     @property
@@ -279,7 +281,7 @@ class Snapshot(models.Model):
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="snapshot")
     mark = models.CharField(max_length=16)
-    """Different for each preparation: with it, a review identifies its preparation."""
+    """Identifies the preparation: each one has a different mark."""
     packed = models.BinaryField()
     """A `planning.snapshots.Prepared`, compressed."""
 
@@ -292,7 +294,7 @@ class RunEvent(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events", db_index=False)
     seq = models.PositiveIntegerField()
-    """From 1, without gaps."""
+    """The number of the event in its run, from 1, without gaps."""
     kind = models.CharField(max_length=10, choices=[(kind.value, kind.value) for kind in EventKind])
     at = models.DateTimeField()
     data: models.JSONField[Any, Any] = models.JSONField()

@@ -26,7 +26,7 @@ from sessions_app.sessionlog.text import plural
 
 PAGE_SIZE: Final = 100
 WORDS_SHOWN: Final = 60
-"""The maximum length of an entry that a change names, in characters."""
+"""The maximum length of the quoted text of an entry, in characters."""
 _NAMING: Final = (AuditEntry.Action.MOVE, AuditEntry.Action.LABEL)
 """The changes whose description ends with the id of an entry."""
 
@@ -123,6 +123,6 @@ def _sessions_at(paths: Iterable[str]) -> dict[str, Session]:
 
 @require_safe
 def audit(request: HttpRequest) -> HttpResponse:
-    """Every change of a session, newest first, and whether the log is whole."""
+    """Every change of a session, newest first, and whether the log is intact."""
     view = view_audit(request.GET.get("page"))
     return render(request, "audit/audit.html", {"view": view, "active_nav": "settings"})

@@ -60,15 +60,15 @@ from sessions_app.templatetags.formatting import escape_line
 from sessions_app.web.pages import acts_on_post, number_in, redirect, require_valid, status_of, wants_fragment
 
 COMPARED_BYTES: Final = 256_000_000
-"""The maximum number of bytes that the list reads to show the effect of restores: some 0.2 s. Beyond it only each
-backup's page shows it."""
+"""The maximum number of bytes that the list reads to show the effect of restores: about 0.2 s. Beyond that, only the
+page of each backup shows its effect."""
 NEWER_SHOWN: Final = 50
 REMEMBERED: Final = 1_000
 """The number of cached verifications."""
 STEP_BYTES: Final = 400_000_000
 """The bytes after which a step of a verification ends: about a second."""
 SESSIONS_SHOWN: Final = 100
-"""Sessions on one page."""
+"""The number of sessions on one page."""
 NOT_SENT: Final = "It was not sent."
 NOT_THERE: Final = frozenset({"no_such_backup", "no_such_file", "outside_root"})
 WHY: Final[Mapping[str, str]] = {
@@ -149,7 +149,7 @@ def backups(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def restore(request: HttpRequest, root: int, path: str, name: str) -> HttpResponse:
-    """The effect of a restore, and the required confirmations; with them, it is done."""
+    """Show the effect of a restore and the required confirmations; restore the session once they are given."""
     session = known_session(root, path)
     if request.method != "POST":
         return _show_restore(request, session, name)
@@ -279,7 +279,7 @@ class BackupRow:
     back: str = ""
     """The lines that it would bring back, in words."""
     fault: str = ""
-    """Why that is unknown, or why the backup could not be verified."""
+    """Why the effect of a restore is unknown, or why the backup could not be verified."""
     keeps_session: bool = False
     """Whether the session must not lose bytes, so that an undo replaces a restore."""
 
@@ -394,7 +394,7 @@ def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) 
 
 
 def view_restore(session: Session, name: str) -> dict[str, Any]:
-    """The effect the restore of a backup would have now, for its page.
+    """The effect that restoring a backup would have now, for its page.
 
     Raises BadInput `no_such_backup` and `backup_of_rows`, Conflict `append_only`, and the errors of reading both files.
     """
@@ -503,7 +503,7 @@ class SessionBackups:
 
     session: Session
     rows: list[BackupRow]
-    """Those whose file exists."""
+    """The backups whose file exists."""
     gone: int
     """The number of files that no longer exist."""
 

@@ -77,7 +77,7 @@ from sessions_app.web.pages import acts_on_post, redirect, require_valid, status
 MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
 """A placeholder of the same length for the time in the backup's name."""
 LINES_SHOWN: Final = 4_000
-"""Bytes of the appended lines that the page shows."""
+"""The number of bytes of the appended lines that the page shows."""
 PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"})
 """Errors that a new plan on the current session can fix."""
 WRITER_FAILS: Final = frozenset(
@@ -93,7 +93,7 @@ WRITER_FAILS: Final = frozenset(
         "closing_unseen",
     }
 )
-"""The failures of one writer that another one may not have."""
+"""The failures of one writer that another one may avoid."""
 READ_ONLY: Final = "read_only_agent"
 """The failure for an agent whose sessions Redline cannot write."""
 WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
@@ -115,7 +115,7 @@ class RestForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def commit(request: HttpRequest, run: int) -> HttpResponse:
-    """The lines to be written, and the required confirmations; with them, they are written."""
+    """Show the lines to be written and the required confirmations; write the lines once they are given."""
     found = known_run(run)
     if Compaction.objects.filter(run=found).exists():
         # A second click, or a second window: show the result.
@@ -483,11 +483,11 @@ def removals_of(account: ReviewAccount) -> dict[str, Any]:
 LEFT, RIGHT, BOTTOM, HEIGHT = 8, 288, 128, 108
 """The start, the end, the baseline and the height of the drawing, in its units."""
 LABEL: Final = 76
-"""Width of the words below the end of a rising line."""
+"""The width of the words below the end of a rising line."""
 BEYOND: Final = 1.6
-"""How far it extends past the crossing of both lines."""
+"""The number of requests that the drawing shows, as a multiple of that at which both lines cross."""
 FEWEST: Final = 8
-"""The minimum number of requests that it shows."""
+"""The minimum number of requests that the drawing shows."""
 
 
 def view_cost(account: ReviewAccount) -> dict[str, Any]:

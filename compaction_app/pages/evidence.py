@@ -40,12 +40,12 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.pages import status_of, wants_fragment
 
 AROUND: Final = 2
-"""Lines that are shown around a line that does not stand."""
+"""The number of lines shown before and after a line that does not stand."""
 LINES_SHOWN: Final = 24
 ALONE_SHOWN: Final = 12
-"""Lines that are shown if no line stands beside them."""
+"""The maximum number of lines shown if there is no later text beside them."""
 ALL_LINES: Final = 4_000
-"""Lines of one page of evidence."""
+"""The maximum number of lines on one page of evidence."""
 LINE_CHARACTERS: Final = 300
 LATER_SHOWN: Final = 4
 NAMES_SHOWN: Final = 40

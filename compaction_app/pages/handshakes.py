@@ -143,7 +143,7 @@ def pass_forms(agents: Iterable[str], data: Any = None) -> list[PassForm]:
 
 TITLE_CHARACTERS: Final = 80
 ASKED_SHOWN: Final = 20
-"""The latest review requests that the page lists."""
+"""The number of latest review requests that the page lists."""
 
 
 def waiting_agents() -> list[dict[str, Any]]:
@@ -197,7 +197,7 @@ def _page(handshake: int) -> str:
 
 @require_safe
 def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
-    """A review request and what can be done about it; nothing for a page that already shows its state."""
+    """A review request and the possible decisions; no content for a page that already shows its state."""
     found = _known(handshake)
     shown = request.GET.get("shown")
     if shown is not None and shown == shown_now(found, timezone.now()).state:
@@ -224,7 +224,7 @@ def _show(request: HttpRequest, found: Handshake, fault: RedlineError | None = N
 
 @acts_on_post(_page)
 def decline_handshake(request: HttpRequest, handshake: int) -> HttpResponse:
-    """The agent gets no plan."""
+    """Decline a review request, with the chosen action of the agent."""
     found, form = _known(handshake), DeclineForm(request.POST)
     try:
         require_valid(form, "It was not declined.")
@@ -247,7 +247,7 @@ def take_back(request: HttpRequest, handshake: int) -> HttpResponse:
 
 @require_safe
 def waiting(request: HttpRequest) -> HttpResponse:
-    """The banner, for pages that are open."""
+    """The banner of waiting agents, which open pages request."""
     return render(request, "handshakes/waiting.html", {"waiting_agents": waiting_agents()})
 
 

@@ -48,9 +48,9 @@ class BranchSummary(NamedTuple):
 
     loss: SummaryLoss
     leaf_id: str
-    """Empty for the branch from which the agent continues."""
+    """The leaf of the branch; empty for the branch from which the agent continues."""
     before: ContextSize
-    """The size of the context before it."""
+    """The size of the context before the summary."""
     model: str
     """The model in use when it was written; empty if not recorded."""
     last: Entry
@@ -215,7 +215,7 @@ def lost(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 @require_safe
 def report(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """The same as a file: one page without scripts, pictures or external resources."""
+    """The page of a summary's loss as a file, without scripts, pictures or external resources."""
     answer = _show(request, root, path, "losses/report.html")
     if answer.status_code == 200:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{path.rsplit('/', 1)[-1]}-lost")[:120]

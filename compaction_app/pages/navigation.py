@@ -44,8 +44,8 @@ from sessions_app.web.pages import InlineField, redirect, require_valid, status_
 def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool = False) -> dict[str, Any]:
     """The effect a move to an entry would have now; `is_leaf` as in `destination_of`.
 
-    A summary of the left branch is offered (`can_summarise`), unless the agent's settings say that none is
-    (`skips_summary`). Raises the errors of `plan_append` and `move_to`.
+    `can_summarise`: a summary of the left branch is offered. `skips_summary`: the agent's settings skip that offer.
+    Raises the errors of `plan_append` and `move_to`.
     """
     plan = plan_append(session.real_path(), move_to(entry_id, is_leaf=is_leaf), now)
     present, tree = plan.present, plan.present.tree
@@ -87,7 +87,7 @@ def _chosen(present: LoadedSession, entry_id: str) -> EntryWords:
 
 
 class LabelForm(forms.Form):
-    """The label, and the confirmations; an empty label removes the entry's."""
+    """The label, and the confirmations; an empty label removes that of the entry."""
 
     bound_field_class = InlineField
     yes = ConfirmationField()

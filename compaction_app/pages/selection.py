@@ -161,7 +161,7 @@ class SelectionScope:
         ]
 
     def suggestions_like(self, target: Target) -> list[Suggestion]:
-        """Selections of which a proposal or an entry is an example: its tool, its file, thinking; and older entries."""
+        """Suggested selections with a proposal or an entry: by its tool, its file or thinking; and older entries."""
         entry = self.transcript.entry(target.entry_id)
         if entry is None:
             return []
@@ -207,7 +207,7 @@ class SelectionScope:
         return self.context.of(abs(self._consequences.of(kind, targets).tokens))
 
     def _alone(self, target: Target) -> int:
-        """The estimated tokens that deleting something removes alone, regardless of other decisions."""
+        """The estimated tokens removed by deleting an object with its pair, regardless of other decisions."""
         return full_effect(self.transcript, self.reviewer, target)
 
     def _number(self, item: ReviewItem) -> int:

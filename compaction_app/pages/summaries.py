@@ -96,7 +96,7 @@ class SummaryForm(DisclosingForm):
 
     @property
     def planner_name(self) -> str:
-        """The chosen model, even if no such model exists."""
+        """The name of the chosen model, even if no such model exists."""
         if self.data.get("planner"):
             return str(self.data["planner"])
         return self.model.planner if self.model is not None else MANUAL_PLANNER

@@ -32,7 +32,7 @@ COLUMNS: Final = 500
 REMOVED_SHOWN: Final = 50
 ADDED_SHOWN: Final = 5
 ADDED_WORDS: Final = 4_000
-"""Characters of a replacing text that are shown."""
+"""The number of characters of a replacing text that are shown."""
 _NAMES: Final = {
     EntryKind.DELETION: "compaction",
     EntryKind.SUMMARY: "summary",
@@ -52,7 +52,7 @@ class PointRow:
     tokens_before: int
     tokens_after: int
     compaction: Compaction | None
-    """Redline's own, if it is one."""
+    """Redline's record of the compaction, if Redline made it."""
     is_selected: bool
 
     @property
@@ -67,7 +67,7 @@ class PointRow:
 
     @property
     def at(self) -> str:
-        """The entry that ends it."""
+        """The id of the last entry of the change."""
         return self.change.last.id
 
     @property

@@ -63,7 +63,7 @@ def in_measure(session: Session, row: TreeRow | FoldedRows) -> int:
 
 
 TITLE: Final = 160
-"""Characters of a text that a row shows."""
+"""The number of characters of a text that a row shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +138,14 @@ def _beginning(text: str, length: int) -> str:
 # ---- the tree ----------------------------------------------------------------------------------------------
 
 WINDOW: Final = 200
-"""Rows on one page."""
+"""The number of rows on one page."""
 FOUND: Final = 200
-"""Matching rows that are shown."""
+"""The maximum number of matching rows that are shown."""
 SEARCHED: Final = 20_000
-"""Rows whose texts a search reads."""
+"""The maximum number of rows whose texts a search reads."""
 LABELS_SHOWN: Final = 100
 BRANCHES_OFFERED: Final = 50
-"""Branches offered for a comparison with the selected one."""
+"""The maximum number of branches offered for a comparison with the selected one."""
 FORKS_SHOWN: Final = 3
 
 
@@ -360,7 +360,7 @@ def _branch_ends(session: Session, state: BranchState, selected: TreeRow) -> lis
 
 
 COMPARED_TURNS: Final = 100
-"""Turns on one page."""
+"""The number of turns on one page."""
 TOOLS_SHOWN: Final = 4
 
 

@@ -1,4 +1,4 @@
-"""The page of an undo: the entries that would come back, the way, the required confirmations; and the undo itself."""
+"""The page of an undo: the entries that would come back, the method, the required confirmations; and the undo."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.pages import redirect, require_valid, status_of, view_or_fault
 
 SHOWN: Final = 200
-"""Deleted entries that the page shows."""
+"""The number of deleted entries that the page shows."""
 
 
 def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) -> dict[str, Any]:
@@ -102,7 +102,7 @@ CHOICE: Final = "choice"
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def undo(request: HttpRequest, run: int) -> HttpResponse:
-    """How a compaction, or the chosen entries of it, would be undone; with the confirmations, it is undone."""
+    """Show how a compaction, or chosen entries of it, would be undone; undo it once the confirmations are given."""
     found = known_run(run)
     compaction = compaction_of(found)
     chosen = (request.POST if request.method == "POST" else request.GET).getlist("entry")

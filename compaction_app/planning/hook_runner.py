@@ -143,7 +143,7 @@ class HookAnswers(Generic[Supplied]):
 
 
 def never() -> bool:
-    """Never stops."""
+    """A `stop` function for work that cannot be stopped."""
     return False
 
 
@@ -378,7 +378,7 @@ class TreeMove:
     """The entry that was chosen."""
     old_leaf_id: str
     new_leaf_id: str | None
-    """None before the first entry."""
+    """The leaf after the move; None before the first entry."""
     left: BranchLeft
     wants_summary: bool = False
     focus: str = ""

@@ -58,11 +58,11 @@ from .model_request import ModelRequests, SecretRedactor
 from .snapshots import open_snapshot_texts, prepare_snapshot
 
 TURNS: Final = 200
-"""A model that has not finished after this many requests will not finish."""
+"""The maximum number of requests: a model that has not finished by then will not finish."""
 FRUITLESS_TURNS: Final = 12
-"""A model whose calls were all refused this many times in a row will not finish either."""
+"""The maximum number of consecutive turns in which every call was refused."""
 OUTPUT_PART: Final = 4
-"""An answer may take this share of the window: one of this many parts."""
+"""The divisor of the window that gives the maximum length of an answer."""
 MARGIN_PART: Final = 20
 FIRST_GUESS: Final = 2.5
 """Characters per token, until the provider has reported a count; the guess is low, so that the window is not

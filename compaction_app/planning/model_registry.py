@@ -5,7 +5,7 @@
     rows ─────────┘                    └─ endpoint_of ─▶ with a key, if one belongs to that origin
 
 A key is sent only to the origin it belongs to: a key of the environment to its provider's own origin, or to that of the
-base URL beside it in the environment; an entered key to the origin it was entered for. Over plain http, keys are sent
+base URL set with it in the environment; an entered key to the origin it was entered for. Over plain http, keys are sent
 only to this machine. No page gets a key: `endpoint_of` is called when a request is made.
 
 The price of a session's model comes from the configuration, the Models page, the agent's own files, the session (if it
@@ -63,7 +63,7 @@ class ResolvedProvider:
     label: str
     dialect: Dialect
     base_url: str
-    """Empty if the environment sets an unusable one."""
+    """The base URL; empty if the environment sets an unusable one."""
     origin: str
     source: Literal["environment", "added"]
     variables: tuple[str, ...]
@@ -116,7 +116,7 @@ class ResolvedModel:
     """The members of LEVELS that it supports, the lowest first."""
     thinking_style: ThinkingStyle
     entered: Prices
-    """As the user entered them."""
+    """The prices that the user entered."""
     fault: str = ""
     """Why no requests can be sent to it, in words; empty if they can."""
 

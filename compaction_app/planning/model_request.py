@@ -252,7 +252,7 @@ class SummaryPart(NamedTuple):
     kind: SummaryKind
     conversation: str
     output_limit: int
-    """Tokens."""
+    """The maximum length of the answer, in tokens."""
     previous: str = ""
     """The summary that it updates."""
     focus: str = ""

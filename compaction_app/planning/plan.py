@@ -137,7 +137,7 @@ class PlanListener(RequestListener, Protocol):
     """Receives the events of a plan while it is made, and can stop it."""
 
     def begin(self, plan: Plan) -> None:
-        """The planner starts."""
+        """Called when the planner starts."""
 
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
         """One event of the loop; `place` is the position of a call in an LLM planner's answers."""
@@ -173,7 +173,7 @@ class Plan:
 
     @property
     def outcome(self) -> Outcome | None:
-        """None until it has ended."""
+        """The outcome; None until the plan has ended."""
         return self.loop.outcome
 
     @property
@@ -248,7 +248,7 @@ class Plan:
 EMBEDDED: Final = "embedded"
 PRUNE: Final = "prune"
 MANUAL_PLANNER: Final = "hand"
-"""Replaces the name of a planner: a human selected the proposals of the run, or writes the summary."""
+"""Stands in for a planner's name if a human selected the proposals of the run, or writes the summary."""
 OFF: Final = "off"
 """The thinking level that sessions record for no thinking."""
 PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {
@@ -295,9 +295,9 @@ def require_planner(planner: str, thinking: str | None = "") -> str:
 
 
 def confirmed_model(planner: str, base_url: str, work: str, advice: str) -> ResolvedModel:
-    """The model of work that was confirmed with this address: requests are sent nowhere else.
+    """The model of a job that was confirmed with this address: requests are sent nowhere else.
 
-    Raises BadInput `moved_elsewhere`, in which `work` and `advice` are words, if its address has changed since.
+    Raises BadInput `moved_elsewhere` if its address has changed since; `work` and `advice` are parts of the message.
     """
     model = model_named(planner)
     if model.base_url != base_url:

@@ -46,11 +46,11 @@ class Prepared(msgspec.Struct, frozen=True):
     """A transcript, with the position of each entry in its file."""
 
     leaf_id: str
-    """The branch that was prepared."""
+    """The leaf of the branch that was prepared."""
     file_leaf_id: str
-    """The leaf of the file at that time."""
+    """The leaf of the file when the branch was prepared."""
     last_number: int
-    """The last line that contained an entry at that time."""
+    """The number of the last line that contained an entry at that time."""
     entries: tuple[TranscriptEntry, ...]
     places: tuple[tuple[int, int, int], ...]
     """For each entry, the line that has its content: number, offset and length in bytes."""
@@ -252,7 +252,7 @@ def read_snapshot_texts(
 
 
 def moved_in_snapshot(path: Path, prepared: Prepared, plan: Iterable[Target]) -> Sequence[Moved]:
-    """The remaining messages that a plan moves: each is sent before something that precedes it now.
+    """The remaining messages that a plan moves: each would be sent before a message that now precedes it.
 
     Raises the errors of `open_snapshot_texts`.
     """
@@ -290,7 +290,7 @@ _cache = Recent[tuple[int, str], LoadedSnapshot](CACHED_ENTRIES, lambda kept: le
 
 
 def is_prepared(run: Run) -> bool:
-    """Whether there is anything to review."""
+    """Whether a run has a snapshot, so that it can be reviewed."""
     return Snapshot.objects.filter(run=run).exists()
 
 

@@ -1,1 +1,1 @@
-"""EDGE to models over HTTP, and the only importer of httpx. No Django."""
+"""EDGE: models over HTTP. The only package that imports httpx; it does not use Django."""

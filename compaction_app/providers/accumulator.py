@@ -54,7 +54,7 @@ class FragmentBuffer:
         return _shown(text[: half.start()] if half else text)
 
     def rest(self) -> str:
-        """The held-back text that can no longer become a character."""
+        """The end that was held back and can no longer become a character."""
         held, self._held = self._held, ""
         return _shown(held)
 
@@ -66,12 +66,12 @@ class FragmentBuffer:
 
     @property
     def raw(self) -> str:
-        """All of it, with adjacent surrogates joined."""
+        """The whole text, with adjacent surrogates joined."""
         return well_formed("".join(self._fragments))
 
     @property
     def text(self) -> str:
-        """All of it, as shown in the end."""
+        """The whole text, as it is finally shown."""
         return _shown("".join(self._fragments))
 
     def __bool__(self) -> bool:

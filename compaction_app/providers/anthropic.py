@@ -2,7 +2,7 @@
 
     message_start · (content_block_start · content_block_delta … · content_block_stop) … · message_delta · message_stop
 
-with `ping` anywhere, `error` instead of the rest, and kinds of events and blocks that are yet to come
+with `ping` anywhere, `error` instead of the rest, and possibly new kinds of events and blocks
 (https://platform.claude.com/docs/en/build-with-claude/streaming). Blocks carry an index, and may be interleaved.
 
 What the API rejects is never sent: empty text, an answer of reasoning alone, two turns of one role in a row.
@@ -54,10 +54,10 @@ BUDGETS: Final[Mapping[str, int]] = {
 """Tokens of reasoning per thinking level, for models that take a number."""
 LEAST_BUDGET: Final = 1_024
 ANSWER_TOKENS: Final = 1_024
-"""The minimum number of an answer's tokens that reasoning leaves for text and calls."""
+"""The minimum number of tokens of an answer that reasoning must leave for text and calls."""
 CACHED: Final[Mapping[str, str]] = {"type": "ephemeral"}
 CACHED_TURNS: Final = 2
-"""User turns whose end is a cache breakpoint; with the system prompt that makes three of at most four."""
+"""The number of latest user turns that end in a cache breakpoint: with the system prompt, three of at most four."""
 
 _NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _BEFORE_XHIGH: Final = re.compile(r"-4[-.]6\b")

@@ -25,10 +25,10 @@ from sessions_app.sessionlog.errors import BadInput, SystemFailure
 FILE_NAME: Final = "keys.json"
 MODE: Final = 0o600
 LONGEST: Final = 8_192
-"""The maximum length of a key, in characters. Signed tokens are the long ones."""
+"""The maximum length of a key, in characters; signed tokens are long."""
 SHOWN: Final = 4
 LONG_ENOUGH: Final = 4 * SHOWN
-"""If a key is shorter than this, its last characters would reveal too much of it."""
+"""The minimum length of a key whose last characters may be shown: of a shorter key they would reveal too much."""
 SIZE_LIMIT: Final = 1_000_000
 LOCK_SECONDS: Final = 10
 _NOT_READ: Final = "No key was read."

@@ -159,11 +159,11 @@ class Patience:
 
     connect: float = 10
     first_byte: float = 120
-    """For the first byte of an answer, and for the first of its body."""
+    """The wait for the first byte of an answer, and for the first byte of its body."""
     between: float = 90
-    """Between two bytes of the answer."""
+    """The wait between two bytes of the answer."""
     whole: float = 1800
-    """For the whole answer, from the sending of its request. A model may reason for many minutes."""
+    """The wait for the whole answer, from the sending of its request. A model may reason for many minutes."""
     attempts: int = 5
     """Total number of attempts."""
     longest_wait: float = 60
@@ -562,7 +562,7 @@ def _given_up(failure: Failed, patience: Patience) -> ProviderError:
 # ---- for synchronous code --------------------------------------------------------------------------------
 
 CLOSE_SECONDS: Final = 5
-"""How long leaving waits until the connection is closed; it takes milliseconds."""
+"""How long leaving an `AnswerStream` waits for the connection to close, which takes milliseconds."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None

@@ -28,13 +28,13 @@ TOOL: Final = ToolSchema(
 SYSTEM: Final = "You act through tools alone."
 PROMPT: Final = "This is a test of the connection. Call the tool say_ready once, and write nothing."
 OUTPUT_TOKENS: Final = 4_096
-"""Enough for a model that thinks before it calls a tool."""
+"""The output limit: enough for a model that thinks before it calls a tool."""
 PATIENCE: Final = Patience(connect=5, first_byte=60, between=30, attempts=1)
-"""Short waits, because you wait in front of a page."""
+"""Short waits, because a user is waiting at the page."""
 LONGEST: Final = 60.0
-"""Seconds in total."""
+"""The maximum duration of the test, in seconds."""
 AT_ONCE: Final = 0.1
-"""A delay in seconds that is not noticeable."""
+"""The longest delay that a user does not notice, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class TimedOut(ProviderError):
 SHORTEST: Final = 12
 """The minimum number of letters and digits of a key: fewer could be any text."""
 GAP: Final = 16
-"""Separators between two letters of a form."""
+"""The maximum number of separators between two letters of a form."""
 _HEAD: Final = 8
 _SEPARATOR: Final = r"(?:\\[nrt]|[^A-Za-z0-9])"
 """In JSON text a line break is also a separator."""
@@ -192,7 +192,7 @@ def _overlap(letters: str, form: str) -> int:
 
 QUOTED_CHARACTERS: Final = 300
 READ_CHARACTERS: Final = 4_000
-"""Characters of a provider's message that are read, before it is cut for quoting."""
+"""The number of characters of a provider's message that are read, before it is cut for quoting."""
 SHOWN_OF_KEY: Final = 4
 _FRAGMENT: Final = 8
 """Pieces of a key with at least this many characters are hidden."""

@@ -48,7 +48,7 @@ class Endpoint:
     provider: str
     dialect: Dialect
     base_url: str
-    """In the form that the official clients take: Anthropic's without `/v1`, OpenAI's with it."""
+    """The base URL as the official clients take it: Anthropic's without `/v1`, OpenAI's with it."""
     key: str = field(default="", repr=False)
 
     @property
@@ -69,7 +69,7 @@ class Request:
     output_limit: int
     """The maximum number of tokens of the answer, reasoning included."""
     thinking: str = ""
-    """One of LEVELS; empty if no thinking is requested."""
+    """The thinking level, one of LEVELS; empty if no thinking is requested."""
     thinking_style: ThinkingStyle = ThinkingStyle.BUDGET
 
 
@@ -82,7 +82,7 @@ class ReportedUsage:
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
-    """In US dollars, if the provider reports it."""
+    """The cost in US dollars, if the provider reports it."""
 
 
 # ---- the answer, piece by piece ---------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class ThoughtPiece:
 
 @dataclass(frozen=True, slots=True)
 class CallBegun:
-    """A tool call has its name. `index` counts the calls of the answer from 0."""
+    """The name of a tool call has arrived. `index` counts the calls of the answer from 0."""
 
     index: int
     name: str
@@ -142,7 +142,7 @@ class AnswerEnd:
     stop: str
     """`calls`, `end`, `length` (the output limit truncated it), `refusal`, or the provider's own word."""
     usage: ReportedUsage | None
-    """None if the provider reported nothing."""
+    """The tokens that the provider reported; None if it reported nothing."""
     characters: int
     """Characters received as text, reasoning, names and arguments."""
 
@@ -155,11 +155,11 @@ CHARACTERS_PER_TOKEN: Final = 4
 """Used to estimate tokens if a provider reports none, as the agents do."""
 LEAST_DOLLARS: Final = 0.0001
 CENTS_FROM: Final = 0.1
-"""From this many dollars on, cents are shown."""
+"""Amounts of at least this many dollars are rounded to cents."""
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """US dollars for a million tokens; None if unknown."""
+    """US dollars per million tokens; None if unknown."""
 
     input: float | None = None
     output: float | None = None
@@ -204,9 +204,9 @@ class UsageTotals(msgspec.Struct, rename="camel"):
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
-    """In US dollars; None if the cost of a request is unknown, and before the first request."""
+    """The cost in US dollars; None if the cost of a request is unknown, and before the first request."""
     counted: int = 0
-    """Answers whose tokens are included."""
+    """The number of answers whose tokens are included."""
     estimated: bool = False
     """Whether some of the tokens are estimated because the provider reported none."""
 
@@ -216,12 +216,12 @@ class UsageTotals(msgspec.Struct, rename="camel"):
         return msgspec.convert(dict(kept), cls) if kept else cls(host)
 
     def add_request(self, characters: int) -> None:
-        """A request is sent."""
+        """Count a request that is being sent."""
         self.requests += 1
         self.sent += characters
 
     def add_received(self, characters: int) -> None:
-        """A part of an answer has arrived."""
+        """Count a part of an answer that has arrived."""
         self.received += characters
 
     def add_answer(self, usage: ReportedUsage | None, sent: int, received: int, prices: Prices) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class UsageTotals(msgspec.Struct, rename="camel"):
 
     @property
     def tokens_in(self) -> int:
-        """The input tokens that the provider had cached."""
+        """All input tokens, including those read from the cache and written to it."""
         return self.input + self.cache_read + self.cache_write
 
     @property
@@ -263,7 +263,7 @@ class UsageTotals(msgspec.Struct, rename="camel"):
 
     @property
     def cost_text(self) -> str:
-        """Empty if the cost is unknown, and before the first report."""
+        """The cost as text; empty if it is unknown, and before the first report."""
         if self.cost is None or not self.is_reported:
             return ""
         return ("about " if self.estimated else "") + dollars(self.cost)

@@ -1,4 +1,5 @@
-"""PURE: programs, terminal output and diffs as HTML, which has to be sanitized. Few classes, so that code stays quiet.
+"""PURE: programs, terminal output and diffs as HTML, which has to be sanitized. Few classes are used, so that code
+stays easy to read.
 
 Programs: keywords, strings, names and comments are marked. The language comes from a file's name or from a fence; it is
 guessed only for JSON and diffs. Other texts, long texts and long lines stay plain: highlighting takes about a
@@ -32,17 +33,17 @@ from sessions_app.sessionlog.text import printable_lines
 from .markup import spans
 
 LIMIT: Final = 20_000
-"""Longer texts are not highlighted, in characters."""
+"""The maximum length of a highlighted text, in characters."""
 LINES: Final = 800
-"""Texts with more lines are not highlighted either: the lexers of some languages take quadratic time for blank ones."""
+"""The maximum number of lines of a highlighted text: some lexers take quadratic time for blank lines."""
 LINE_LIMIT: Final = 1_000
-"""Texts with a longer line are not highlighted either: no human wrote it."""
+"""The maximum length of a line of a highlighted text, in characters: no human writes longer ones."""
 REACH: Final = 400
 """How far a rule that repeats words and blanks may look, in characters. Searching for the bracket of a declaration, the
 rules of Java and C# would read the whole rest, from each word again."""
 _REPEATED_WORDS: Final = r"\s+)+?"
 JSON_LIMIT: Final = 200_000
-"""Longer texts are not parsed as JSON, in characters."""
+"""The maximum length of a text that is parsed as JSON, in characters."""
 _NUMBER: Final = re.compile(r" {0,8}[0-9]{1,7}(?:→|\t|\| ?|: ?)")
 """The beginning of a line in a file that a tool read, as agents write it."""
 _PATCHES: Final = ("diff --git ", "diff -", "Index: ")
@@ -130,8 +131,9 @@ def highlighted(text: str, language: str) -> str | None:
 
 
 def highlighted_file(text: str, language: str) -> str | None:
-    """The same for the output of a tool that read a file: numbers at the beginnings of its lines are not part of the
-    program."""
+    """Like `highlighted`, for the output of a tool that read a file: numbers at the beginnings of its lines are not
+    part of the program.
+    """
     known = _known(text, language)
     if known is None:
         return None
@@ -291,10 +293,10 @@ def _classes(colour: str, styles: Iterable[str]) -> str:
 
 
 COMPARED_LINES: Final = 400
-"""Longer texts are not compared line by line: the old one is removed and the new one added, except for common lines at
-the beginning and the end."""
+"""The maximum number of lines of two texts that are compared line by line. For longer texts, the old one is removed and
+the new one added, except for common lines at the beginning and the end."""
 AROUND: Final = 3
-"""Unchanged lines that are shown on each side of a change."""
+"""The number of unchanged lines that are shown on each side of a change."""
 GAP: Final = "⋯"
 _Operation = tuple[str, int, int, int, int]
 """As in `difflib`: the operation, and the lines of both texts that it concerns."""

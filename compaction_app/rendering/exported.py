@@ -28,7 +28,7 @@ PROSE: frozenset[str] = frozenset({Role.USER, Role.ASSISTANT, Role.BRANCH_SUMMAR
 
 
 class ExportHead(NamedTuple):
-    """The description of its session in an exported file."""
+    """The head of an exported file: the title of its session, and facts about it."""
 
     title: str
     facts: Sequence[str]
@@ -80,7 +80,7 @@ class SpokenEntry(NamedTuple):
 
 
 LIMIT: Final = 50_000
-"""Longer texts are in a fence, in characters."""
+"""The maximum length of a text that is not put in a fence, in characters."""
 _COMMON: Final = MarkdownIt("commonmark")
 # Every target is a link here: another program may follow targets that this one would not.
 _COMMON.validateLink = bool  # type: ignore[method-assign,assignment]
@@ -108,7 +108,7 @@ def _markdown_text(spoken: SpokenText) -> str:
 
 
 def is_harmless(text: str) -> bool:
-    """Whether a text is Markdown that loads nothing, runs nothing, and ends where it ends."""
+    """Whether a text is Markdown that loads nothing, runs nothing, and cannot affect the text after it."""
     if len(text) > LIMIT:
         return False
     names: dict[str, Any] = {}
@@ -137,7 +137,7 @@ def _markdown_words(text: str) -> str:
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 OPEN_LINES: Final = 20
-"""A longer output is folded."""
+"""The maximum number of lines of an output that is not folded."""
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: light-dark(#1e1c19, #ece8e0); --soft: light-dark(#6a645b, #9a9387);
   --rule: light-dark(#e4e0d6, #2e2b27); --sunk: light-dark(#f3f1ea, #1f1d1b); }

@@ -1,4 +1,4 @@
-"""PURE: texts of people and models, as Markdown. Markup in them is text: tags are shown, nothing is loaded.
+"""PURE: texts of people and models, as Markdown. HTML tags in them are shown as text; nothing is loaded.
 
 Links lead to the web or to a mail address, and show their target; any other target is plain text. The same applies to
 images, which would be loaded. Headings begin at the level below the page's own. `RenderedTexts` caches rendered texts
@@ -23,9 +23,9 @@ from .code import highlighted
 from .markup import SCHEMES, Markup, label, sanitized
 
 LIMIT: Final = 50_000
-"""Longer texts stay plain, in characters."""
+"""The maximum length of a rendered text, in characters: longer texts stay plain."""
 CELLS: Final = 20_000
-"""Texts whose tables might have more cells also stay plain: each line below a wide head is filled up to its width."""
+"""The maximum number of table cells of a rendered text: each line below a table's head is filled up to its width."""
 NESTED: Final = 20
 """The maximum nesting of quotes and lists."""
 TARGET_CHARACTERS: Final = 80
@@ -129,7 +129,7 @@ _MARKDOWN: Final = _new_markdown()
 
 KEPT_CHARACTERS: Final = 16_000_000
 ENTRY_CHARACTERS: Final = 200
-"""The size of an entry besides its text, in characters."""
+"""The overhead of a cached result, counted in characters."""
 
 
 class RenderedTexts:

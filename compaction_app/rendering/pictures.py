@@ -17,9 +17,9 @@ BYTES: Final = 10_000_000
 PIXELS: Final = 50_000_000
 SIDE: Final = 16_384
 PICTURES: Final = 12
-"""Pictures of one entry that are shown."""
+"""The maximum number of pictures of one entry that are shown."""
 LEVELS: Final = 20
-"""The nesting in a message up to which pictures are searched."""
+"""The maximum depth in a message at which pictures are sought."""
 _DATA_URL: Final = re.compile(r"data:image/[a-z]{3,5};base64,")
 _BASE64_STARTS: Final = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
 _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
@@ -42,7 +42,7 @@ def pictures_in(message: Any) -> Iterator[Picture]:
 
 
 def picture_of_text(text: str) -> Picture | None:
-    """The picture that a text encodes as Base64, alone or as a data URL; None if it is none."""
+    """The picture that a text encodes as Base64, alone or as a data URL; None if it encodes no picture."""
     url = _DATA_URL.match(text[:40])
     start = url.end() if url else 0
     if not text.startswith(_BASE64_STARTS, start) or len(text) - start > BYTES * 4 // 3 + 4:

@@ -60,7 +60,7 @@ class ReviewUnit:
     title: str
     """The reason without its particulars: the title of its group."""
     why: str
-    """Its particulars within its group."""
+    """The particulars of the reason, which distinguish it within its group."""
     turn: int
     tokens: int
     """The tokens removed by deciding it, with those deleted with it; for a rejected unit, those it would have
@@ -151,12 +151,12 @@ class ReviewAccount:
 
     @property
     def entries(self) -> int:
-        """Entries that the approved plan removes as a whole."""
+        """The number of entries that the approved plan removes as a whole."""
         return sum(target.block_index is None for target in self.review.goes)
 
     @property
     def blocks(self) -> int:
-        """Blocks that it removes individually."""
+        """The number of blocks that it removes individually."""
         return len(self.review.goes) - self.entries
 
     @cached_property
@@ -218,14 +218,14 @@ def _estimate(reviewer: Reviewer, item: ReviewItem, parts: Sequence[PlanPart]) -
 # ---- the page before a commit ----------------------------------------------------------------------------
 
 LARGEST: Final = 10
-"""Units that are listed individually."""
+"""The number of units that are listed individually."""
 TOOLS: Final = 12
-"""Tools that have a separate row."""
+"""The number of tools that have a separate row."""
 SAMPLE: Final = 5
-"""Units of a group that a spot check shows."""
+"""The number of units of a group that a spot check shows."""
 SAMPLE_LINES: Final = 24
 SAMPLE_CHARACTERS: Final = 2_000
-"""Characters of a text that a spot check shows."""
+"""The number of characters of a text that a spot check shows."""
 NAMES_ONLY_THERE: Final = "what holds names found nowhere else"
 NO_TOOL: Final = "no tool"
 NOT_PLANNED: Final = "Not up for compaction"
@@ -317,7 +317,7 @@ def groups_of(units: Iterable[ReviewUnit], kept: Iterable[ReviewUnit] = ()) -> l
 
 @dataclass(frozen=True, slots=True)
 class LastLook:
-    """Units and their totals."""
+    """The units to be looked at before a commit, and their totals."""
 
     account: ReviewAccount
     units: Sequence[ReviewUnit]
@@ -329,7 +329,7 @@ class LastLook:
 
     @property
     def percent(self) -> int:
-        """Their share of the context."""
+        """The share of the context that the units have, in percent."""
         before = self.account.before.tokens
         return round(100 * self.tokens / before) if before else 0
 

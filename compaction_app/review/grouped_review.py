@@ -108,7 +108,7 @@ class GroupTitles:
         return f"Turn {number}: {words}" if words else f"Turn {number}"
 
     def why(self, item: ReviewItem, grouping: Grouping) -> str:
-        """What distinguishes a proposal from the others of its group."""
+        """The particulars that distinguish a proposal from the others of its group."""
         if grouping is not Grouping.REASON:
             return self.reason(item)
         reason = item.origin.reason if item.origin is not None else ""
@@ -204,7 +204,7 @@ class ReviewFilter:
         return f"?{urlencode(replace(self, **changes).values, errors='replace')}"
 
     def leaves(self, facts: ProposalFacts) -> bool:
-        """Whether it shows a proposal in which its text or pattern is found."""
+        """Whether it shows a proposal, apart from its text or pattern."""
         return (
             (not self.undecided or facts.is_undecided)
             and self.tool in ("", facts.tool)
@@ -319,7 +319,7 @@ class GroupedReview:
 
     @cached_property
     def planned(self) -> Mapping[Target, int]:
-        """The same in the measure of the context."""
+        """The tokens of `sizes` in the measure of the context."""
 
         def work_out() -> Mapping[Target, int]:
             estimates = {target: size.tokens for target, size in self.sizes.items()}
@@ -342,7 +342,7 @@ class GroupedReview:
 
     @property
     def consequences(self) -> Consequences:
-        """The possible changes by decisions on this version."""
+        """Computes the effects of possible decisions on this version."""
         return _consequences.get(self.key, lambda: Consequences(self.reviewer, self.review))
 
     def effect(self, item: ReviewItem) -> DecisionEffect:
@@ -437,7 +437,7 @@ class GroupedReview:
         return found
 
     def listed(self, items: Sequence[ReviewItem]) -> Sequence[ReviewItem]:
-        """Those of the proposals matching the filter that are shown: with `undecided`, without those decided by now."""
+        """Those of the proposals that are shown: with the filter `undecided`, only undecided ones."""
         if not self.chosen.undecided:
             return items
         return [item for item in items if item.standing is ReviewStatus.UNDECIDED]
@@ -449,7 +449,7 @@ class GroupedReview:
         return next((group for group in self.groups if group.key == key), None)
 
     def group_of(self, target: Target) -> Group | None:
-        """The group with a proposal, or with the proposal of whose decision it is a part."""
+        """The group of a proposal; for an object that is decided with another one, the group of that proposal."""
         item = self.review.items.get(target)
         if item is None:
             return None

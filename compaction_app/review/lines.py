@@ -36,12 +36,12 @@ CACHED: Final = 4
 """The number of runs whose lines are cached."""
 TARGET_CHARACTERS: Final = 160
 BEGINNING: Final = 1_000
-"""Characters of a text from which its line is made."""
+"""The number of characters of a text from which its line is made."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalLine:
-    """One proposal in a line."""
+    """The line for one proposal."""
 
     tool: str
     """The tool that was called, or the kind of the proposal: thinking, assistant."""
@@ -283,7 +283,7 @@ def checked_reason(reason: str, standing: Standing | None) -> str:
 
 
 def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
-    """The same by the order of tool calls, with the last later kept call."""
+    """For each call on a file, by the order of its pair: the lines that stand later, and the last later kept call."""
 
     def work_out() -> Mapping[int, StandingLater]:
         return file_history(run, reviewed.mark).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))

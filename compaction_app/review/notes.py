@@ -19,9 +19,9 @@ from sessions_app.sessionlog.entries import Entry, Role, Target
 from sessions_app.sessionlog.errors import BadInput
 
 NOTE_LENGTH: Final = 500
-"""Characters."""
+"""The maximum length of a note, in characters."""
 SHOWN: Final = 8
-"""The largest spans that are shown initially."""
+"""The number of spans that are shown initially, the largest first."""
 LISTED: Final = 200
 
 
@@ -30,13 +30,13 @@ class DeletedSpan:
     """Deleted entries of one turn, with no kept entry between them."""
 
     entry_id: str
-    """The first of them, by which the note is stored."""
+    """The first of these entries, under whose id the note is stored."""
     turn: int
     entries: int
     tokens: int
-    """As the agent estimates them."""
+    """The tokens of these entries, as the agent estimates them."""
     what: str
-    """Such as `read ×3, bash`."""
+    """These entries in words, such as `read ×3, bash`."""
     note: str = ""
 
 

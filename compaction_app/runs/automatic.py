@@ -1,4 +1,4 @@
-"""Automatic planning: a session that is due is planned, so that a proposal waits. Nothing is written.
+"""Automatic planning: a session that is due is planned, so that a proposal is ready. Nothing is written.
 
 A session is due for the reasons of its agent: `threshold`, its context exceeds the part of the window that may be used,
 or `overflow`, its model reported that the context is too long. With `plan_by_itself` it is planned, unless
@@ -50,14 +50,14 @@ LONGEST_REST: Final = timedelta(days=1)
 FRESH: Final = timedelta(days=1)
 FAILED: Final = (RunState.FAILED, RunState.INTERRUPTED)
 FAILURES_COUNTED: Final = 20
-"""More failures do not lengthen a rest any further."""
+"""The maximum number of failures that are counted; more do not lengthen a rest any further."""
 
 _log = logging.getLogger("redline")
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenPlanner:
-    """The planner of an automatic run; `note` says why it is not the configured one."""
+    """The planner of an automatic run; `note` is the reason if it is not the configured one."""
 
     planner: str
     note: str = ""
@@ -70,7 +70,7 @@ class StartedRuns:
     started: list[int]
     """The numbers of the started runs."""
     postponed: bool
-    """Whether there was no room for another one."""
+    """Whether a due session was left for later, because no more runs may be under way."""
 
 
 def plan_due(now: datetime, home: Path) -> StartedRuns:
@@ -199,7 +199,7 @@ def automatic_planner(session: Session) -> ChosenPlanner:
 
 
 def configured_planner(session: Session, configured: str) -> ChosenPlanner:
-    """The planner that is used without anyone's choice, if it may be; otherwise the embedded one."""
+    """The configured planner, if it may be used without the user's choice; otherwise the embedded one."""
     if configured in PLANNERS:
         return ChosenPlanner(configured)
     try:

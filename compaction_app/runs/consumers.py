@@ -18,9 +18,9 @@ from sessions_app.web.page_socket import PageConsumer
 from .presenter import Followed, FollowedRun, follow_run, shown_parameters
 
 ROW_CHECK_SECONDS: Final = 1.0
-"""The polling interval of the rows without an announcement, so that a lost one only delays the page."""
+"""The interval at which the rows are polled, so that a lost announcement only delays the page."""
 DRAWN_AT_ONCE: Final = 200
-"""The most events in one message."""
+"""The maximum number of events in one message."""
 PARTS: Final = (
     "heading",
     "facts",
@@ -34,7 +34,7 @@ PARTS: Final = (
     "asked",
     "foot",
 )
-"""The parts beside the log, which are sent again when they change."""
+"""The parts of the page besides the log, which are sent again when they change."""
 
 _log = logging.getLogger("redline")
 
@@ -55,7 +55,7 @@ class RunConsumer(PageConsumer):
         return run_group(self._key)
 
     def take(self, message: str) -> bool:
-        """`{"after": N}`: the page shows the rows up to N."""
+        """Accept the message `{"after": N}`: the page shows the rows up to N."""
         try:
             received = json.loads(message)
         except (ValueError, RecursionError):

@@ -60,7 +60,7 @@ def _planner(name: str) -> str:
 
 
 class DisclosingForm(forms.Form):
-    """A form that is accepted only if it had shown the data that its model is sent, and its destination."""
+    """A form that is accepted only if it had shown the data sent to its model, and its destination."""
 
     disclosed = forms.CharField(required=False)
     """The `disclosure_mark` of the page; empty if it showed none."""

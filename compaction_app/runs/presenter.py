@@ -162,10 +162,10 @@ def _target(raw: object) -> str:
 # ---- the turns of a model --------------------------------------------------------------------------------
 
 THOUGHT_SHOWN: Final = 2_000
-"""Characters of a finished turn's reasoning on the page of a run; the rest has its own page."""
+"""The number of characters of a finished turn's reasoning that a run's page shows; the rest has its own page."""
 TEXT_SHOWN: Final = 20_000
 ARGUMENTS_SHOWN: Final = 1_000
-"""Characters of the arguments of a call that did not run."""
+"""The number of characters that are shown of the arguments of a call that did not run."""
 OF_A_TURN: Final = frozenset({EventKind.STREAMED, EventKind.RETRIED, EventKind.ANSWERED, EventKind.CALLED})
 """Events that belong to the turn before them, if there is one."""
 STOPS: Final = {"length": "cut off by its output limit", "refusal": "the model refused"}
@@ -329,7 +329,7 @@ class ModelTurn:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something new at the end of an element of the page, or replacing it."""
+    """An addition at the end of an element of the page, or a replacement of it."""
 
     what: Literal["item", "note", "call", "other call", "more words", "cut words", "end"]
     place: str
@@ -458,9 +458,9 @@ def _sum(answer: Mapping[str, Any]) -> str:
 
 STEP_WIDTH, STEP_HEIGHT = 296, 96
 PAGE_ROWS: Final = 300
-"""Rows on a page; for a longer run the last ones are shown, the others on request."""
+"""The number of rows on a page; for a longer run the last ones are shown, the others on request."""
 PAGE_STREAMED: Final = 6_000
-"""Streaming events on a page, a hundred milliseconds each."""
+"""The maximum number of streaming events on a page; each covers a hundred milliseconds."""
 ASKED_AT_MOST: Final = 20
 """The maximum number of requests for one answer."""
 
@@ -496,7 +496,7 @@ class Followed:
     run: Run
     changes: list[Change]
     steps: Steps | None
-    """None if the run's row is unchanged."""
+    """The drawing of the steps; None if the run's row is unchanged."""
     shown: FollowedRun
     more: bool
 
@@ -652,7 +652,7 @@ OUTGROWN: Final = "it has continued since its proposal was planned; it is planne
 
 @dataclass(frozen=True, slots=True)
 class AutomaticPlanning:
-    """How automatic planning is configured, and what it skips."""
+    """The configuration of automatic planning, and the sessions that it skips."""
 
     on: bool
     planner: str
@@ -660,13 +660,13 @@ class AutomaticPlanning:
     set_up: str = ""
     """The configured planner, if it is not in use."""
     why: tuple[str, str, str] = ("", "", "")
-    """The reason for that, in words: before the mention of the page of models, that mention, and after it."""
+    """The reason for that, in three parts: the words before the link to the Models page, its words, the words after."""
     left: list[tuple[Session, str]] = field(default_factory=list)
     """Sessions that are due and skipped, each with the reason in words."""
 
 
 def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
-    """For the page of runs. Nothing is listed as skipped if automatic planning is off."""
+    """Automatic planning, for the page of runs. Nothing is listed as skipped if it is off."""
     configuration = settings.REDLINE
     planner = configuration.plan_by_itself_with
     if not configuration.plan_by_itself:

@@ -31,7 +31,7 @@ from sessions_app.sessionlog.errors import Conflict
 DECIDED_ELSEWHERE: Final = "decided_elsewhere"
 SEEN_NOW: Final = "The review now shows the current state."
 NAMED: Final = 3
-"""Objects that a conflict message names."""
+"""The maximum number of objects that a conflict message names."""
 _ASKED: Final = {
     Kind.APPROVE: ReviewStatus.APPROVED,
     Kind.ADD: ReviewStatus.APPROVED,

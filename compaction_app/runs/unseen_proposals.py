@@ -23,7 +23,7 @@ TITLE_CHARACTERS: Final = 120
 
 
 def badge(request: HttpRequest) -> dict[str, Callable[[], int]]:
-    """Their number, for the top of every page; counted only if a page shows it."""
+    """The number of unseen proposals, for the top of every page; counted only if a page shows it."""
     del request
     return {"proposals_waiting": _count}
 
@@ -32,7 +32,7 @@ _count: Final = UntilWritten(lambda: Run.objects.unseen().count())
 
 
 def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
-    """For the list: the sessions that have such a proposal, each with the address of its review."""
+    """The sessions of a list that have an unseen proposal, each with the address of its review."""
     found = Run.objects.unseen().filter(session__in=sessions).order_by("pk").annotate(outgrown=outgrown())
     return {
         session: SessionBadge(
@@ -49,7 +49,7 @@ def outgrown() -> Combinable:
 
 
 def new_proposals(known: Collection[int] | None) -> tuple[set[int], list[dict[str, Any]]]:
-    """The runs with such a proposal, and for each one not in `known` the message for open pages.
+    """The runs with an unseen proposal, and for each one not in `known` the message for open pages.
 
     In the first call, with `known` None, nothing is new.
     """

@@ -90,7 +90,7 @@ _one_at_a_time = threading.RLock()
 
 @contextmanager
 def write_transaction() -> Iterator[None]:
-    """A transaction; those of this process's runs are serialised, so that none has to poll for the lock."""
+    """A transaction, serialised with those of this process's other runs, so that none has to poll for the lock."""
     with _one_at_a_time, transaction.atomic():
         yield
 

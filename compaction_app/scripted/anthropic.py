@@ -120,7 +120,7 @@ def usage_of(request: ScriptedRequest, play: Play, *, at_start: bool = False) ->
 
 
 def frames(request: ScriptedRequest, play: Play, message_id: str, body: Mapping[str, Any]) -> Iterator[Frame]:
-    """The events of an answer, up to where it breaks off."""
+    """The events of an answer, up to its break if it has one."""
     del body
     usage = usage_of(request, play, at_start=True)
     if play.reports_usage:

@@ -163,7 +163,9 @@ def usage_of(request: ScriptedRequest, play: Play) -> dict[str, Any]:
 
 
 def frames(request: ScriptedRequest, play: Play, message_id: str, body: Mapping[str, Any]) -> Iterator[Frame]:
-    """The chunks of an answer, up to where it breaks off; with the tokens, if the body of the request wants them."""
+    """The chunks of an answer, up to its break if it has one; with the tokens, if the body of the request wants
+    them.
+    """
     with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
     empty: dict[str, Any] = {"usage": None} if with_usage else {}
     parts, is_half = shown_until(play.parts, play.breaks)

@@ -213,7 +213,7 @@ class _Words:
 
     @property
     def length(self) -> int:
-        """In characters."""
+        """The length in characters."""
         return len(self.text)
 
 
@@ -241,7 +241,7 @@ class CallTool:
 
     @property
     def length(self) -> int:
-        """In characters."""
+        """The length of its name and arguments, in characters."""
         return len(self.arguments) + len(self.name)
 
 
@@ -273,9 +273,9 @@ class Play:
     stop: Stop
     breaks: Break | None = None
     fragment: int = 24
-    """Characters in one delta."""
+    """The number of characters in one delta."""
     pieces: int = 0
-    """Bytes in one write; 0: each event is one write."""
+    """The number of bytes in one write; 0: each event is one write."""
     pings: bool = False
     """Whether keep-alives are sent between all events."""
     whole_calls: bool = False
@@ -290,9 +290,9 @@ class Play:
     streams: bool = True
     """Whether a stream is sent if one is requested."""
     gap: float = 0.0
-    """Seconds after each call."""
+    """The pause after each call, in seconds."""
     step: float = 0.0
-    """Seconds after each delta."""
+    """The pause after each delta, in seconds."""
 
 
 Kind = Literal["invalid", "key", "model", "path", "overloaded", "limited", "quota", "overflow", "too-large", "broken"]

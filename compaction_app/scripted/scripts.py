@@ -41,7 +41,7 @@ CONVERSATION: Final = "<conversation>\n"
 SEARCH: Final = "context_search_transcript"
 READ: Final = "context_read_entry"
 SLOWLY: Final = 0.05
-"""Seconds between the calls of `slow-calls`."""
+"""The pause between the calls of `slow-calls`, in seconds."""
 MUSING: Final = "What was acted on already can go; what is still open has to stay. "
 _COUNTED: Final = re.compile(r"calls-([1-9]\d{0,3})")
 

@@ -115,7 +115,7 @@ class ScriptedProvider:
         return [request.fault for request in self.requests if request.fault]
 
     def wait_for(self, found: Callable[[], Any], seconds: float = 120) -> Any:
-        """The first true result of `found`, which is called whenever something happens here."""
+        """The first true result of `found`, called whenever a request changes. Raises TimeoutError."""
         with self._changed:
             value = self._changed.wait_for(found, seconds)
         if not value:

@@ -111,7 +111,7 @@ class WantedSummary(NamedTuple):
     entry_id: str = ""
     """The target entry of a move, for the summary of the branch that is left; empty for a compaction."""
     is_leaf: bool = False
-    """As in `destination_of`."""
+    """Whether that move continues after a user's message instead of before it: see `destination_of`."""
     focus: str = ""
 
 
@@ -155,7 +155,8 @@ def start_draft(session: Session, wanted: WantedSummary, planner: str = "") -> S
 def keep_supplied(session: Session, wanted: WantedSummary, leaf_id: str, asked: AskedHooks) -> SummaryDraft | None:
     """Store the draft that a hook supplied to a command; None if none did.
 
-    Its files and the first kept entry are not in its text: they are used when it is appended, and its page can edit it.
+    Its files and the first kept entry are not in its text: they are used when it is appended, and its text can be
+    edited on its page.
     """
     if asked.supplied is None:
         return None
@@ -240,7 +241,7 @@ def task_of(draft: SummaryDraft) -> SummaryTask:
 
 
 def shown_task_of(draft: SummaryDraft) -> SummaryTask:
-    """The same, cached until the session changes: a draft is judged whenever it is edited."""
+    """Like `task_of`, cached until the session changes: a draft is judged whenever it is edited."""
     session = draft.session
     key = (draft.pk, session.agent.store.state(session.real_path()), session.reader_choice)
     return _recent.get(key, lambda: task_of(draft))
@@ -256,7 +257,7 @@ def supplied_by(draft: SummaryDraft) -> HookSummary | None:
 
 
 def supplied_as_row(supplied: HookSummary) -> dict[str, Any]:
-    """The data that a hook supplied beside the text, as stored."""
+    """The data that a hook supplied in addition to the text, as stored."""
     return {
         "read": list(supplied.files.read),
         "modified": list(supplied.files.modified),
@@ -274,7 +275,7 @@ class DraftPlan(NamedTuple):
     task: SummaryTask
     append: AppendPlan
     digest: str
-    """Identifies it with the text: a confirmation is valid for this plan only."""
+    """Identifies the plan and the text: a confirmation is valid for these only."""
 
 
 def plan_draft(draft: SummaryDraft, now: datetime) -> DraftPlan:

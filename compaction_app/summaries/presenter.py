@@ -70,13 +70,13 @@ class TaskView:
     is_compaction: bool
     entries: int
     turns: str
-    """Such as `turns 3 to 12`."""
+    """The replaced turns in words, such as `turns 3 to 12`."""
     tokens: int
     """The tokens of the replaced range, in the measure of the context."""
     images: int
-    """Images in the replaced range, all of which a summary loses."""
+    """The number of images in the replaced range, all of which a summary loses."""
     left_out: int
-    """Older messages that the model does not receive."""
+    """The number of older messages that the model does not receive."""
     updates: datetime | None
     """The time of the summary that this one updates; None if there is none, or if it is not recorded."""
     is_update: bool
@@ -91,10 +91,10 @@ class TaskView:
     target_id: str
     """The entry after which the agent continues with the summary of a branch; empty before the first one."""
     files: FileLists
-    """Relative to the session's directory, if they are inside."""
+    """The files that the summary lists, relative to the session's directory if they are inside."""
     before: ContextSize
     after: ContextSize
-    """With the draft, or without any text."""
+    """The size of the context with the draft, or with an empty summary."""
     limit: int
     """The maximum number of tokens that a model may write."""
     keep: float
@@ -153,7 +153,7 @@ def requests_of(task: SummaryTask, model: ResolvedModel) -> SentParts:
 
 
 def view_task(session: Session, task: SummaryTask, text: str = "") -> TaskView:
-    """The range that a summary would replace; with a draft, of its size."""
+    """The range that a summary would replace, for its page; `text` is the draft, if there is one."""
     branch = task.present.tree.branch(task.present.leaf_id)
     numbers = turn_numbers(branch)
     replacement = task.drafted(text) if text else task.replacement

@@ -2,8 +2,8 @@
 
     session now ─▶ SummaryTask ─parts─▶ a model or a human ─text─▶ SummaryTask.change ─▶ append_entries
 
-Nothing is written here. A text is generated or a human's, and never verbatim: it is shown as a draft, and only the
-confirmed text is appended. The lists of files come from the calls, without a model.
+Nothing is written here. A text is generated or written by a human, and never verbatim: it is shown as a draft, and only
+the confirmed text is appended. The lists of files come from the calls, without a model.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SummaryTask:
         return replace(self, range=found, replaced=found.summarised, replacement=replacement)
 
     def with_focus(self, focus: str) -> SummaryTask:
-        """The same task with another focus."""
+        """The same task with a different focus."""
         return replace(self, parts=tuple(part._replace(focus=focus) for part in self.parts))
 
     @cached_property
@@ -215,8 +215,8 @@ def require_not_moved(present: Document, leaf_id: str) -> None:
 def branch_task(
     path: Path, entry_id: str, focus: str = "", window: int | None = None, *, is_leaf: bool = False
 ) -> SummaryTask:
-    """The summary of the branch that a move to an entry leaves; `window` is that of the model that will write it, and
-    `is_leaf` as in `destination_of`.
+    """The task of summarising the branch that a move to an entry leaves; `window` is that of the model that will write
+    it, and `is_leaf` as in `destination_of`.
 
     Raises BadInput `unknown_entry`, `no_summary_form` and `nothing_left`, and the errors of `require_writable` and of
     reading.

@@ -1,4 +1,4 @@
-"""Figures of certificates: what a write is proven by, how long that takes, and random plans by every writer."""
+"""Figures of certificates: the time to prove a write, and random plans by every writer."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _certify(
     writer: SessionWriter,
     validated: ValidatedDeletion,
 ) -> None:
-    """Parts (1) and (2) of a certificate, as a commit makes them. Raises what a commit would refuse with."""
+    """Parts (1) and (2) of a certificate, as a commit makes them. Raises the error that a commit would raise."""
     agent, _ = GENERATIONS[generation.reader.name]
     ignored = set(writer.unapplied(session.branch, validated.targets))
     targets = [target for target in validated.targets if target not in ignored]

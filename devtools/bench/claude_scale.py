@@ -1,7 +1,7 @@
 """Figures of Claude Code's sessions: 2,000 of them indexed, and the page of a session of 50,000 lines.
 
-The sessions are made of generated ones of pi: one line for each block of a reply, with the usage of the model, and
-the client's own lines between.
+The sessions are made from generated pi sessions: one line for each block of a reply, with the usage of the model, and
+the client's own lines in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .scale import MEGABYTE, run_command
 from .sessions import generate
 
 FILES, ENTRIES, ENTRY_BYTES = 2_000, 24, 2_300
-"""Of pi: they become sessions of about 60 KB."""
+"""The generated pi sessions, each of which becomes a session of about 60 KB."""
 DIFFERENT: Final = 20
 LARGE_LINES: Final = 50_000
 LARGE_ENTRY_BYTES: Final = 3_000
@@ -31,13 +31,13 @@ SEED: Final = 3
 
 
 def claude_scale() -> Iterator[Figure]:
-    """2,000 sessions are indexed, and the page of one with 50,000 lines is loaded."""
+    """Index 2,000 sessions, and load the page of one with 50,000 lines."""
     yield from _index()
     yield from _page()
 
 
 def session_lines(recorded: Iterable[Mapping[str, Any]], session_id: str) -> Iterator[bytes]:
-    """The lines of a session with the conversation of one of pi, with their newlines."""
+    """The lines of a Claude Code session with the conversation of a pi session, newlines included."""
     parent: str | None = None
     numbers = itertools.count(1)
     for number, entry in enumerate(recorded):

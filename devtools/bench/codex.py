@@ -1,6 +1,6 @@
 """Figures of Codex threads: how fast they are read and indexed, and random plans by every writer.
 
-The threads are made of pi's sessions, with the lines that Codex records beside each item.
+The threads are made from pi sessions, with the lines that Codex records in addition to each item.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .scale import MEGABYTE, run_command
 from .sessions import generate, read_branch, real_sessions
 
 FILES, ENTRIES, ENTRY_BYTES = 2_000, 15, 2_000
-"""Of pi: they become threads of 60 KB with lines of 1,100 bytes, as those that are made of real sessions."""
+"""The pi sessions: they become threads of 60 KB with lines of 1,100 bytes, like those made from real sessions."""
 DIFFERENT: Final = 20
 PLANS: Final = 1_000
 SEED: Final = 17
@@ -52,7 +52,7 @@ def codex() -> Iterator[Figure]:
 
 
 def rollout_lines(recorded: Iterable[Mapping[str, Any]], thread: str, *, paginated: bool = True) -> Iterator[bytes]:
-    """The lines of a thread with the conversation of a session of pi, without their newlines."""
+    """The lines of a thread with the conversation of a pi session, without newlines."""
     meta = {"id": thread, "cwd": "/home/dev/work", "model_provider": "openai", "cli_version": "0.169.0"}
     if paginated:
         meta["history_mode"] = "paginated"
@@ -107,7 +107,7 @@ def _lines_of_block(block: Mapping[str, Any], role: str) -> Iterator[tuple[str, 
 
 
 def write_thread(directory: Path, recorded: Iterable[Mapping[str, Any]], *, paginated: bool = True) -> Path:
-    """A thread in a file named as Codex names them."""
+    """Write a thread to a file with a name as Codex gives it, and return its path."""
     thread = str(uuid.uuid4())
     path = directory / f"rollout-2026-01-05T10-00-00-{thread}.jsonl"
     path.write_bytes(b"".join(line + b"\n" for line in rollout_lines(recorded, thread, paginated=paginated)))
@@ -204,7 +204,7 @@ def random_plan(
 
 
 def can_write(generation: Generation, writer: SessionWriter, *, paginated: bool) -> bool:
-    """Whether a writer accepts threads of a kind: older versions know nothing of paginated ones."""
+    """Whether a writer accepts threads of a kind: older versions do not support paginated ones."""
     return writer.appends or not paginated or generation is CODEX.format.generations[0]
 
 
@@ -215,7 +215,7 @@ def certify_plan(
     plan: ValidatedDeletion,
     notes: Mapping[str, str] | None = None,
 ) -> None:
-    """Compare the context after a write with the approved one, as a commit does. Raises what a commit refuses with."""
+    """Compare the context after a write with the approved one, as a commit does. Raises the errors of a commit."""
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name, CODEX.store.open(loaded.path) as file:
         branch = loaded.tree.branch(loaded.leaf_id)
         before = Rebuilt(
@@ -242,8 +242,9 @@ def write_plan(
     directory: Path,
     notes: Mapping[str, str] | None = None,
 ) -> Path:
-    """A copy of the thread in a directory, with what the writer records; the new file, if it makes one. `notes` are
-    those of the user, as in `WriteFacts`."""
+    """Copy the thread to a directory and write the plan; returns the copy or, if the writer makes one, the new file.
+    `notes` are those of the user, as in `WriteFacts`.
+    """
     copy = directory / loaded.path.name
     if copy != loaded.path:
         copy.write_bytes(loaded.path.read_bytes())
@@ -264,7 +265,7 @@ def write_plan(
 
 
 def facts_of(loaded: LoadedSession, line: Callable[[Entry], bytes]) -> WriteFacts:
-    """What a writer needs; `line` reads the recorded bytes of an entry."""
+    """The input of a writer; `line` reads the recorded bytes of an entry."""
     if loaded.log.header is None:
         raise ValueError("the thread has no header")
     return WriteFacts(

@@ -24,7 +24,7 @@ FILES: Final = 1_000
 SEED: Final = 11
 MOST_LINES: Final = 60
 LONGEST: Final = 20_000
-"""Longer lines are left out of the parts of sessions that are damaged."""
+"""Lines of at least this many bytes are left out of the parts of sessions that are damaged."""
 NEW_HEADER: Final = Header("00000000-0000-4000-8000-000000000000", 3, "", "2026-01-01T00:00:00.000Z", "")
 
 
@@ -150,7 +150,7 @@ DAMAGES: Final[Sequence[Callable[[Lines, random.Random], Lines]]] = (
 
 
 def damaged(lines: Sequence[bytes], chance: random.Random) -> bytes:
-    """The bytes of a session with these lines after one to four damages, with or without a last newline."""
+    """The bytes of a session with these lines after one to four kinds of damage, with or without a trailing newline."""
     broken = list(lines)
     for _ in range(chance.randint(1, 4)):
         broken = chance.choice(DAMAGES)(broken, chance)
@@ -158,7 +158,7 @@ def damaged(lines: Sequence[bytes], chance: random.Random) -> bytes:
 
 
 def unaccounted(original: bytes) -> str:
-    """What is wrong with the repair of a session; empty if nothing is.
+    """The fault in the repair of a session, in words; empty if there is none.
 
     Each byte of the original must be in one record of the copy, or lost; the account must list what was inserted and
     lost; and the copy must be free of damage that can be repaired.
@@ -181,7 +181,7 @@ def unaccounted(original: bytes) -> str:
 
 
 def original_of(copy: bytes, lost: bytes, changes: Sequence[RepairChange]) -> bytes:
-    """The original, made of a copy, the lost bytes, and the changes between them."""
+    """The original, reconstructed from a copy, the lost bytes, and the list of changes."""
     original = bytearray()
     position = 0
     for change in changes:

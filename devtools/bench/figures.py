@@ -34,7 +34,7 @@ class Figure(NamedTuple):
 
 
 def median_ms(work: Callable[[], object], rounds: int = 9) -> float:
-    """The median time of a piece of work in milliseconds, after one round to warm up."""
+    """The median time of a piece of work in milliseconds, after one warm-up round."""
     work()
     times = []
     # Earlier objects are not part of the work: the garbage collector must not scan them meanwhile.

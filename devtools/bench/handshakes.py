@@ -1,8 +1,9 @@
-"""How long people wait for Redline when an agent asks first: a server on a real socket, and a bridge that polls it.
+"""How long users wait for Redline if an agent requests a review first: a server on a real socket, and a bridge that
+polls it.
 
-The bridge speaks the protocol of docs/handshake.md over HTTP, and polls as often as it is answered to, from the
-question to the plan. Times are therefore those of a person: they include the wait for the next poll. The first question
-starts a worker process, as every question does that comes after a minute without planning; the others find it running.
+The bridge speaks the protocol of docs/handshake.md over HTTP, and polls at the interval that each answer states, from
+the request to the plan. The times are therefore those of a user: they include the wait for the next poll. The first
+request starts a worker process, like every request after a minute without planning; the others find it running.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from .sessions import WORDS, generate, write_session
 
 QUESTIONS: Final = 10
 ENTRIES, ENTRY_BYTES = 1_000, 3_300
-"""Edits are shorter than what is generated: the sessions have about 2.4 MB."""
+"""The generated entries. The results of edits are shorter, so that the sessions have about 2.4 MB."""
 COLD_ENTRIES, COLD_BYTES = 42_000, 100_000_000
 SEED: Final = 6
 FILES: Final = 40
-"""How many files are read and edited in a session."""
+"""The number of files that are read and edited in a session."""
 LINE_WORDS: Final = 9
 WORK: Final = ("read", "test", "edit", "search", "read", "edit", "test")
-"""What is called in turn: about as often as in real sessions."""
+"""The kinds of calls, in turn: about as frequent as in real sessions."""
 _HIDDEN: Final = re.compile(r'<input type="hidden" name="(seen|mark|plan|writer)" value="([^"]*)"')
 _CONFIRMATION: Final = re.compile(r'name="yes"\s+value="([^"]+)"')
 
@@ -55,7 +56,7 @@ class BenchBridge:
         write_connection(data, ConnectedAgent("pi", "pi", url, self._token, bridge=1, made_at=datetime.now(tz=UTC)))
 
     def ask(self, path: Path, ids: Iterable[str]) -> dict[str, Any]:
-        """The answer to a question about a session whose branch has these entries."""
+        """The answer to a review request for a session whose branch has these entries."""
         known = list(ids)
         together = "".join(f"{one}\n" for one in known).encode()
         question = {
@@ -75,7 +76,7 @@ class BenchBridge:
     def poll_until(self, is_met: Callable[[dict[str, Any]], bool]) -> tuple[dict[str, Any], float]:
         """The first answer to a poll that meets a condition, and the moment at which it arrived.
 
-        Raises RuntimeError if the agent is to do something else, or waits too long.
+        Raises RuntimeError if an answer requests another action, or if the wait is too long.
         """
         seconds, deadline = 0.5, time.monotonic() + WAIT_SECONDS
         while True:
@@ -117,7 +118,7 @@ class BenchBridge:
 
 
 class Waits(NamedTuple):
-    """The seconds of one compaction, and how many edits the agent made."""
+    """The waiting times of one compaction in seconds, and the number of edits that the agent made."""
 
     proposals: float
     apply: float
@@ -126,7 +127,7 @@ class Waits(NamedTuple):
 
 
 def handshake() -> Iterator[Figure]:
-    """QUESTIONS compactions from the question to the applied plan, and questions about a session of 100 MB."""
+    """QUESTIONS compactions from the review request to the applied plan, and requests for a session of 100 MB."""
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
         root, data = Path(name) / "sessions", Path(name) / "data"
         root.mkdir()
@@ -184,7 +185,7 @@ def _compaction(browser: BenchBrowser, bridge: BenchBridge, path: Path) -> Waits
 
 
 def _large(bridge: BenchBridge, made: Path, path: Path) -> Iterator[Figure]:
-    """A question about a session that appears at this moment, and one after it has grown."""
+    """A review request for a session that has just appeared, and one after it has grown."""
     ids = _ids(COLD_ENTRIES)
     made.rename(path)
     for name in ("cold", "warm"):
@@ -208,7 +209,7 @@ def _ids(entries: int) -> list[str]:
 
 
 def worked_session(entries: int, seed: int) -> Iterator[dict[str, Any]]:
-    """A session of pi: files are read, edited and read again, and a command prints the same until a file is edited."""
+    """A pi session: files are read, edited and read again, and a command prints the same until a file is edited."""
     chance = random.Random(seed)  # noqa: S311  # a generator of test data
     files: dict[str, list[str]] = {}
     printed, done = "", ""

@@ -1,4 +1,4 @@
-"""Damaged sessions of any agent: lines that are torn, moved, or say what no agent writes."""
+"""Damaged sessions of any agent: lines that are torn or moved, or have values that no agent writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .damage import (
 )
 
 DEEP: Final = 100_000
-"""Levels of nesting that no reader follows."""
+"""A depth of nesting that exceeds the limit of every reader."""
 HOSTILE: Final[Sequence[Any]] = (
     *(None, True, 0, -1, 1.5, 10**400, 2**63, "", "\ud800", "\0", "x" * 300, "../../etc/passwd"),
     *(
@@ -41,7 +41,7 @@ HOSTILE: Final[Sequence[Any]] = (
     ),
     *([{"type": "text", "text": ["x"]}], [{"type": "tool_use"}], [{"type": "tool_result", "content": [5]}]),
 )
-"""Values in places where agents write others."""
+"""Values that replace those written by agents."""
 
 
 def with_flipped_bits(lines: Lines, chance: random.Random) -> Lines:
@@ -74,7 +74,7 @@ def with_hostile_value(lines: Lines, chance: random.Random) -> Lines:
 
 
 def with_value_of_another(lines: Lines, chance: random.Random) -> Lines:
-    """A value from another line, of the same name if there is one: an id, a time, a content."""
+    """The lines, with one value replaced by that of the same name from another line, or by a hostile one."""
     other = _object(chance.choice(lines))
 
     def replaced(name: object) -> Any:
@@ -108,11 +108,11 @@ DAMAGES: Final[Sequence[Callable[[Lines, random.Random], Lines]]] = (
     *(with_flipped_bits, without_lines, with_swapped_lines, with_nested_line),
     *(with_hostile_value, with_value_of_another, without_value) * 5,
 )
-"""Wrong values have more ways to do harm than the others."""
+"""The kinds of damage. Wrong values are chosen more often, because they can do harm in more ways."""
 
 
 def damaged_lines(lines: Sequence[bytes], chance: random.Random) -> bytes:
-    """The bytes of a session with these lines after one to six damages, with or without a last newline."""
+    """The bytes of a session with these lines after one to six kinds of damage, with or without a trailing newline."""
     broken = list(lines)
     for _ in range(chance.randint(1, 6)):
         broken = chance.choice(DAMAGES)(broken, chance) or [b""]

@@ -39,7 +39,7 @@ REVIEWED_ENTRIES, REVIEWED_BYTES = 2_000, 2_400
 ROUNDS: Final = 15
 EVENTS: Final = 200
 GROUP_DECISION: Final = 200
-"""Proposals that are decided at once."""
+"""The number of proposals in one bulk decision."""
 WAIT_SECONDS: Final = 180
 QUIET_SECONDS: Final = 3_600
 IDLE_SECONDS: Final = 2
@@ -82,7 +82,7 @@ class BenchBrowser:
         self.ask("GET", address.split(self.host)[1])
 
     def ask(self, method: str, path: str, body: str | None = None, **headers: str) -> tuple[str, str]:
-        """The text of a response and its Location header, empty if there is none."""
+        """Send a request; returns the text of the response and its Location header, empty if there is none."""
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         more = {"Host": self.host, "Cookie": cookie, "Origin": f"http://{self.host}", **headers}
         if body is not None:
@@ -112,13 +112,13 @@ class BenchBrowser:
         return self.ask("POST", path, urlencode({"csrfmiddlewaretoken": token, **values}, doseq=True), **headers)
 
     def milliseconds(self, path: str) -> float:
-        """How long one request of a page takes."""
+        """The duration of one request for a page."""
         began = time.perf_counter()
         self.get(path)
         return 1_000 * (time.perf_counter() - began)
 
     def time(self, path: str) -> float:
-        """The median response time of a page in milliseconds, after one round to warm up."""
+        """The median response time of a page in milliseconds, after one warm-up round."""
         return median_of(lambda: self.get(path), ROUNDS)
 
 
@@ -248,7 +248,7 @@ def _list(server: BenchServer, data: Path) -> Iterator[Figure]:
 
 
 def time_session_page(server: BenchServer, path: Path, prefix: str) -> Iterator[Figure]:
-    """The times of the page of the session `large`, with nothing cached and again."""
+    """The times of the page of the session `large`, first with nothing cached, then with everything cached."""
     browser, address = server.browser, address_of(server, "large")
     cold = []
     for second in range(3):
@@ -319,7 +319,7 @@ def _proposals(server: BenchServer, run: str) -> int:
 
 
 def planned(browser: BenchBrowser, address: str, **fields: str) -> str:
-    """The path of a run that has ended."""
+    """Start a run, and return its path once it has ended."""
     run = _started(browser, address, **fields)
     deadline = time.monotonic() + WAIT_SECONDS
     while f'href="{run}/review"' not in browser.get(run):

@@ -1,4 +1,4 @@
-"""What rendering costs: 200 entries of a session as pages load them, rendered, against the same as recorded."""
+"""The cost of rendering: 200 entries of a session as pages load them, rendered and as recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .figures import Figure
 ENTRIES: Final = 400
 SHOWN: Final = 200
 CALLS: Final = 20
-"""Calls of one turn."""
+"""The number of calls in one turn."""
 _LATER: Final = re.compile(r'hx-get="([^"]+at=[^"]+)"')
 _PROSE: Final = """
 
@@ -49,7 +49,7 @@ _WORDS: Final = "the rows of each part are read once more for every file that na
 
 
 class Browser(Protocol):
-    """What sends requests to the measured server."""
+    """Sends requests to the measured server."""
 
     def get(self, path: str, **headers: str) -> str: ...
 
@@ -79,7 +79,7 @@ def rendered_entries() -> Iterator[dict[str, Any]]:
 def time_rendering(
     browser: Browser, address: str, median: Callable[[Callable[[], object], int], float], rounds: int
 ) -> Iterator[Figure]:
-    """The times of SHOWN entries in the parts that a page loads, rendered and as recorded."""
+    """The times to load SHOWN entries in the parts that a page requests, rendered and as recorded."""
     started = time.perf_counter()
     _load(browser, address, "rendered")
     yield Figure("rendered_200_entries_first", round((time.perf_counter() - started) * 1000, 1), "ms", None)

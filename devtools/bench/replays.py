@@ -1,4 +1,4 @@
-"""What plans would have lost of what real sessions needed later, by both measures."""
+"""The share of the content needed later in real sessions that plans would have lost, by both measures."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .sessions import RealBranch, read_branch, real_sessions
 
 KEEPS: Final = (0.7, 0.5, 0.3)
 BARS: Final[Mapping[float, float]] = {0.5: 3.6, 0.3: 8.8}
-"""The most that the embedded planner may lose, in percent, by the older measure."""
+"""By the kept fraction: the maximum loss of the embedded planner in percent, by the older measure."""
 RATIO_BAR: Final = 0.45
 BRANCH_MESSAGES: Final = 1_000
 
 Shares = dict[str, list[list[float]]]
-"""For each plan: for each session the losses at its cuts."""
+"""For each plan and each session, the losses at the session's cuts."""
 
 
 class Scale(NamedTuple):
-    """What is measured: by which measure, up to which horizon, with which fraction of the tokens kept."""
+    """The measure, the horizon, and the fraction of tokens kept."""
 
     measure: ReplayMeasure
     horizon: int
@@ -52,7 +52,7 @@ def cuts_of(branch: RealBranch) -> Iterator[ReplayCut]:
 
 
 def shares_of(branches: Iterable[RealBranch], plans: Mapping[str, Order] = PLANS) -> dict[Scale, Shares]:
-    """What each plan loses of each branch, and the bound."""
+    """The losses of each plan on each branch, and the bound."""
     shares: dict[Scale, Shares] = {}
     for number, branch in enumerate(branches):
         for cut in cuts_of(branch):

@@ -1,7 +1,7 @@
-"""From a key press to what it moves, in Chromium: the keys of a review of 982 proposals.
+"""The time from a key press to its visible effect, in Chromium: the keys of a review of 982 proposals.
 
-The time is measured by the page itself: from the moment of the key press to the frame after the one that draws what
-the key moved, with the response of the server in between if it decides something.
+The page itself measures it: from the moment of the key press to the frame after the one that draws the effect,
+including the response of the server if the key makes a decision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PRESSES: Final = 100
 GROUP_PRESSES: Final = 10
 WARMED_UP: Final = 8
-"""Presses before those that are measured."""
+"""The number of warm-up presses before those that are measured."""
 DECISIONS: Final = "aaxau"
 """The keys that decide, in turn: three approvals, a rejection, and an undo."""
 MOVES: Final = "jjjk"

@@ -25,17 +25,17 @@ from .sessions import generate, write_session
 
 FILES, ENTRIES, ENTRY_BYTES = 2_000, 30, 2_000
 WORDS: Final = 30_000
-"""Different words, of which a few are frequent and most are rare, as in a language."""
+"""The number of different words, of which a few are frequent and most are rare, as in a language."""
 LETTERS: Final = "etaoinshrdlucmfwypvbgkjqxz"
 CHARACTERS_OF_WORD: Final = 7
 QUERIES: Final = 50
 TRIES: Final = 3
-"""Of each query: the fastest counts, because other processes make the others slower."""
+"""The number of tries for each query: the fastest counts, because other processes slow down the others."""
 SEED: Final = 4
 
 
 def search() -> Iterator[Figure]:
-    """The texts of all sessions are indexed, and searched for frequent and rare words and for phrases."""
+    """Index the texts of all sessions, and search them for frequent and rare words and for phrases."""
     chance = random.Random(SEED)  # noqa: S311  # a generator of test data
     words = ["".join(chance.choices(LETTERS, k=chance.randint(2, 11))) for _ in range(WORDS)]
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:

@@ -21,9 +21,9 @@ from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.tree import SessionTree
 
 ANSWER: Final = 120
-"""Characters of an answer, about."""
+"""The approximate length of an answer, in characters."""
 ENVELOPE: Final = 190
-"""The average bytes of a generated line besides a result's text, with an adjustment for short lines."""
+"""The average bytes of a generated line without the text of its result, with an adjustment for short lines."""
 WORDS: Final = (
     "import parser session module config buffer stream handler render token cache index retry export "
     "worker schema layout route patch commit branch merge assert failure passed"
@@ -92,7 +92,7 @@ def parsed(recorded: list[dict[str, Any]]) -> RealBranch:
 
 
 def repeated(branch: RealBranch, times: int) -> RealBranch:
-    """The branch several times in a row, with fresh ids for entries and calls."""
+    """The branch several times in a row, with new ids for entries and calls."""
     entries: list[Entry] = []
     texts: dict[str, Texts] = {}
     recorded: list[dict[str, Any]] = []

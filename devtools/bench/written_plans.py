@@ -32,12 +32,12 @@ WRITTEN_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class WrittenPlan(NamedTuple):
-    """A plan, and the session that it resulted in."""
+    """A plan, and the session that results from it."""
 
     targets: tuple[Target, ...]
     path: Path
     approved: ActiveContext
-    """The context before it, without its targets."""
+    """The context before the write, without the plan's targets."""
     notes: tuple[str, ...] = ()
     """The texts that the writer added."""
 
@@ -67,7 +67,7 @@ def _targets(transcript: Transcript) -> Iterator[Target]:
 
 
 def notes_on(targets: Iterable[Target]) -> dict[str, str]:
-    """A note in place of every third of the whole entries that go."""
+    """A note in place of every third entry that is deleted as a whole."""
     whole = [target.entry_id for target in targets if target.block_index is None]
     return {entry_id: f"Note {number}." for number, entry_id in enumerate(whole[::3])}
 
@@ -103,7 +103,7 @@ def write_plan(
 def require_approved_context(
     session: LoadedSession, agent: Agent, generation: Generation, writer: SessionWriter, plan: WrittenPlan
 ) -> None:
-    """Raise what a commit would refuse with if the written session does not have the approved context."""
+    """Raise the error of a commit if the written session does not have the approved context."""
     after = load_session(plan.path)
     with lines_of(session) as line, lines_of(after) as new_line:
         before, rebuilt = _rebuilt(session, generation, line), _rebuilt(after, generation, new_line)

@@ -1,7 +1,7 @@
 """PURE: compares Redline's results for a session with one conformance vector.
 
-A vector states what the agent itself makes of a session: the active context, the compactable transcript, its judgement
-on deletion requests, and a scripted run of the five tools. Each section is rebuilt here in the vector's format and
+A vector has the agent's own results for a session: the active context, the compactable transcript, its judgement on
+deletion requests, and a scripted run of the five tools. Each section is rebuilt here in the vector's format and
 compared; the first difference is reported with its path.
 """
 

@@ -29,7 +29,7 @@ from sessions_app.sessionlog.model_facts import InputPrices
 VERSION: Final = 2
 """The version of the figures: rows of another version are computed again."""
 REST: Final = timedelta(minutes=5)
-"""An evaluated session is evaluated again only after nothing was written to it for this time."""
+"""An evaluated session is evaluated again only after it was not written to for this long."""
 
 
 STORED: Final = ("requests", "saved", "again", "sent", "files", "memory", "dollars_saved", "dollars_cost")
@@ -118,7 +118,7 @@ def due_sessions(now: datetime) -> QuerySet[Session]:
 def update(now: datetime, report: Callable[[int, int], object] | None = None) -> int:
     """Evaluate the due sessions; returns their number. `report` is called with the number done and the total.
 
-    Each is stored when it is done, so that this can be ended at any time.
+    Each session is stored when it is done, so that the evaluation can be stopped at any time.
     """
     keys = list(due_sessions(now).values_list("pk", flat=True))
     for done, key in enumerate(keys):

@@ -1,5 +1,6 @@
-"""What compactions cost: sums over all sessions by agent and by month, one session's compactions, and the part of other
-pages for one compaction."""
+"""The costs of compactions: sums over all sessions by agent and by month, one session's compactions, and the part of
+other pages for one compaction.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +37,14 @@ MOST: Final = 25
 """The number of the most expensive compactions in the list."""
 FETCHED_SHOWN: Final = 200
 RETURNED_SHOWN: Final = 120
-"""References that are shown for each way in which they came back."""
+"""The maximum number of references that are shown for each way in which they came back."""
 _NO_MONTH: Final = "none"
 """The month, in addresses, of compactions that record no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The sums over some compactions."""
+    """The sums over a group of compactions."""
 
     compactions: int = 0
     requests: int = 0
@@ -55,7 +56,7 @@ class Sums:
     dollars_saved: float = 0.0
     dollars_cost: float = 0.0
     priced: int = 0
-    """The number of them that have a price."""
+    """The number of compactions that have a price."""
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
@@ -67,12 +68,12 @@ class Sums:
 
     @property
     def cost(self) -> str:
-        """In US dollars; empty if no price is known."""
+        """The cost in US dollars; empty if no price is known."""
         return dollars(self.dollars_cost) if self.priced else ""
 
     @property
     def worth(self) -> str:
-        """The saving, in the same form."""
+        """The saving in US dollars, which can be negative; empty if no price is known."""
         return signed_dollars(self.dollars_saved) if self.priced else ""
 
 
@@ -83,7 +84,7 @@ class SumRow:
     label: str
     agent: str
     month: str
-    """Such as `2026-11`; empty for all."""
+    """The month, such as `2026-11`; empty for all."""
     sums: Sums
     when: datetime | None = None
     """The first day of the month."""
@@ -98,9 +99,9 @@ class Overview:
     total: Sums
     sessions: int
     costs: Sequence[CompactionCost]
-    """The first of those after which something was sent again, the most expensive first."""
+    """The compactions after which something was sent again, the most expensive first; at most MOST."""
     more_costs: int
-    """The number of further ones."""
+    """The number of further such compactions."""
     waiting: int
     """The number of sessions still to be evaluated."""
     agent: str
@@ -152,7 +153,7 @@ def view_overview(now: datetime, agent: str = "", month: str = "") -> Overview:
 
 
 def signed_dollars(amount: float) -> str:
-    """An amount that can be negative."""
+    """An amount in US dollars, which can be negative, as text."""
     return dollars(amount) if amount >= 0 else f"−{dollars(-amount)}"
 
 
@@ -194,7 +195,7 @@ def _later_first(when: datetime | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LookRow:
-    """One compaction of a session, judged by what followed it."""
+    """One compaction of a session, judged by the requests that followed it."""
 
     entry_id: str
     name: str
@@ -205,7 +206,7 @@ class LookRow:
     is_encrypted: bool
     is_selected: bool
     leaf: str
-    """As in the address; empty for the branch from which the agent continues."""
+    """The leaf in the address; empty for the branch from which the agent continues."""
 
     @property
     def query(self) -> str:
@@ -236,7 +237,7 @@ class FetchedRow:
 
 @dataclass(frozen=True, slots=True)
 class ReturnedList:
-    """The references that came back in one way."""
+    """The references that came back in the same way."""
 
     words: str
     shown: Sequence[Returned]
@@ -339,8 +340,9 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """The messages that followed the compactions of one branch, and their costs; for one compaction, if another page
-    requests that part."""
+    """The costs of the compactions of one branch, judged by the messages that followed; only the figures of one
+    compaction if another page requests that fragment.
+    """
     found = known_session(root, path)
     view, fault = None, None
     try:

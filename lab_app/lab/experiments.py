@@ -45,7 +45,7 @@ def start_experiment(
     keeps: Sequence[float],
     model: ResolvedModel | None = None,
 ) -> Experiment:
-    """Queue an experiment. With a model, its address is the confirmed one. Raises BadInput `no_sessions`."""
+    """Queue an experiment. A planning model is stored with its confirmed address. Raises BadInput `no_sessions`."""
     if not sessions:
         raise BadInput("no_sessions", "No session matches. Nothing was measured. Choose others.")
     with transaction.atomic():
@@ -109,10 +109,10 @@ class ExperimentRecorder(JobRecorder[Experiment]):
     _stored: float = field(default=0.0, init=False)
 
     def begin(self, plan: Plan) -> None:
-        """A model begins to plan."""
+        """Record that a model begins to plan."""
 
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
-        """A call of a model."""
+        """Record a call of a model."""
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
         """Store the totals of the data sent to a model."""
@@ -121,7 +121,7 @@ class ExperimentRecorder(JobRecorder[Experiment]):
         self._progress()
 
     def made(self) -> None:
-        """One more trial was made."""
+        """Record one more finished trial."""
         self.trials += 1
         self._progress()
 

@@ -78,7 +78,7 @@ class ExperimentForm(DisclosingForm):
     planner = CheckedField(_planner, required=False)
 
     def __init__(self, data: Mapping[str, Any], *, is_new: bool) -> None:
-        """`is_new`: whether nothing is chosen yet, so that every field has its default."""
+        """`is_new`: whether the form has not been submitted, so that every field shows its default."""
         self._wanted = data.getlist("session") if hasattr(data, "getlist") else []
         super().__init__(None if is_new else data, initial=self._defaults(data) if is_new else None)
         field = self.fields["session"]
@@ -134,7 +134,7 @@ class ExperimentForm(DisclosingForm):
 
 
 LOST_SHOWN: Final = 40
-"""References of a strategy that are listed."""
+"""The number of lost references listed for a strategy."""
 KIND_LABELS: Final[Mapping[str, str]] = {
     "output": "outputs",
     "call": "calls",
@@ -154,7 +154,7 @@ class StrategyRow:
     cells: Sequence[StrategyResult | None]
     """None if it was not measured at a share."""
     kept: str
-    """The share that it kept, if it takes no share."""
+    """The share of tokens that it kept, for a strategy that takes no share."""
     is_best: bool
     """Whether no other planning strategy loses less, on average over the shares."""
     failures: int
@@ -179,7 +179,7 @@ class DetailRow:
 
 @dataclass(frozen=True, slots=True)
 class LostRow:
-    """A lost reference: the entry that needed it, and the entries that had it."""
+    """A lost reference, with the entry that needed it and the entries that contained it."""
 
     session: Session
     lost: Lost
@@ -266,7 +266,7 @@ def view_experiment(experiment: Experiment, keep: str = "", strategy: str = "", 
 
 
 def _shown(experiment: Experiment) -> QuerySet[MeasuredSession]:
-    """Its sessions in configured roots, in the order of measurement: pages show no others."""
+    """The measured sessions in configured roots, in the order of measurement; pages show no others."""
     shown = experiment.measured.filter(session__root__configured=True)
     return shown.select_related("session__root").order_by("pk")
 

@@ -20,7 +20,7 @@ class ExperimentQuerySet(JobQuerySet["Experiment"]):
         return self
 
     def with_counts(self) -> Self:
-        """With `total`, the number of their sessions, and `done`, the number of tried ones."""
+        """Annotate with `total`, the number of sessions, and `done`, the number of those tried."""
         tried = models.Count("measured", filter=models.Q(measured__measured_at__isnull=False))
         return self.annotate(total=models.Count("measured"), done=tried)
 
@@ -88,7 +88,7 @@ class MeasuredSession(models.Model):
     failure = models.TextField(blank=True, default="")
     """Why it could not be read."""
     trials: models.JSONField[Any, Any] = models.JSONField(default=list)
-    """Each as `pure.trials.Trial`; empty if the session is too short."""
+    """JSON values of `pure.trials.Trial`; empty if the session is too short."""
 
     class Meta:
         db_table = "compaction_app_measuredsession"

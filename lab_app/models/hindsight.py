@@ -31,16 +31,16 @@ class CompactionCost(models.Model):
     by_redline = models.BooleanField()
     requests = models.PositiveIntegerField()
     saved = models.BigIntegerField()
-    """Tokens that were not sent: the deleted ones, for each following request."""
+    """Tokens saved: the deleted tokens times the number of following requests."""
     again = models.BigIntegerField()
     """Deleted tokens that were fetched again."""
     sent = models.BigIntegerField()
-    """The same, for each request that sent them."""
+    """Deleted tokens that were fetched again, counted once for each request that sent them."""
     files = models.PositiveIntegerField()
     memory = models.PositiveIntegerField(null=True)
     """References that were written again from memory; null if that cannot be known."""
     dollars_saved = models.FloatField(null=True)
-    """Null without prices of the session's model; the same applies to the next field."""
+    """Null without prices for the session's model; the same applies to `dollars_cost`."""
     dollars_cost = models.FloatField(null=True)
 
     objects = CompactionCostQuerySet.as_manager()

@@ -39,12 +39,12 @@ from sessions_app.sessionlog.timeline import ContextChange, ContextReader, Timel
 from .measure import NameIndex, ReplayMeasure
 
 ReadTexts = Callable[[Iterable[Entry]], Mapping[str, Texts]]
-"""The texts of entries, by id; without entries that have none."""
+"""Reads the texts of entries, by id; entries without texts are left out."""
 SAME_OUTPUT: Final = 0.9
-"""The part of an output that must have been deleted for it to count as the same: agents add times and numbers to
-outputs."""
+"""The minimum share of an output that must have been deleted for it to count as the same: agents add times and numbers
+to outputs."""
 NAME_LENGTH: Final = 300
-"""The maximum length of a command in its name, in characters."""
+"""The maximum length of a command used as a name, in characters."""
 _MEASURE: Final = ReplayMeasure.COMPONENTS
 _RESULTS: Final = frozenset({Role.TOOL_RESULT, Role.COMMAND})
 
@@ -81,17 +81,17 @@ class Fetched(NamedTuple):
     entry_id: str
     """The entry of its result."""
     stood_in: str
-    """The last deleted entry that had it."""
+    """The last deleted entry that contained the content."""
     tokens: int
     """The tokens of its result."""
     again: int
-    """The deleted part of them."""
+    """The tokens of the result that had been deleted."""
     requests: int
     """Later requests that sent the result again, up to the next change of the context."""
 
     @property
     def sent(self) -> int:
-        """The deleted tokens that were sent: with each request after it."""
+        """The deleted tokens sent again: `again` times `requests`."""
         return self.again * self.requests
 
 
@@ -104,9 +104,9 @@ class Hindsight:
     is_encrypted: bool
     """Whether only the provider can read its summary: then references cannot be judged."""
     messages: int
-    """The messages that followed, up to the next change."""
+    """The number of following messages, up to the next change."""
     requests: int
-    """The requests among them: answers of the model that did not fail."""
+    """The number of requests among them: answers of the model that did not fail."""
     rewritten: int
     """The tokens after the first deletion, which the first request wrote to the prompt cache again."""
     until_id: str
@@ -121,7 +121,7 @@ class Hindsight:
 
     @property
     def saved(self) -> int:
-        """Tokens that were not sent: the deleted ones, for each following request."""
+        """Tokens saved: the deleted tokens times the number of following requests."""
         return self.point.tokens_removed * self.requests
 
     @property
@@ -131,7 +131,7 @@ class Hindsight:
 
     @property
     def sent(self) -> int:
-        """The same, for each request that sent them."""
+        """Deleted tokens that were fetched again, counted once for each request that sent them."""
         return sum(one.sent for one in self.fetched)
 
     def count(self, way: Way) -> int:
@@ -140,14 +140,14 @@ class Hindsight:
 
     @property
     def files(self) -> int:
-        """The different files that were read again."""
+        """The distinct files that were read again."""
         return len({one.name for one in self.fetched if one.kind == "file"})
 
 
 def hindsights(
     branch: Sequence[Entry], reader: ContextReader, read_texts: ReadTexts, project: str = ""
 ) -> Iterator[Hindsight]:
-    """The compactions of a branch, given root first, that were followed by something, in order.
+    """The compactions of a branch that were followed by an assistant message, in order; the branch is given root first.
 
     A relative path is resolved from `project`, the session's directory.
     """
@@ -181,11 +181,11 @@ class _Call(NamedTuple):
     """The id of the entry of the call."""
     result: Message
     text: str
-    """Its lines of a file, or its output."""
+    """The lines of the file, or the output of the command."""
 
 
 class _Aftermath:
-    """One change and what followed, with its texts."""
+    """One change, the messages that followed it, and their texts."""
 
     def __init__(self, change: ContextChange, later: Sequence[Message], read_texts: ReadTexts, project: str) -> None:
         self._change = change
@@ -320,7 +320,7 @@ class _Aftermath:
 
 
 class _Known:
-    """The deleted lines of files and outputs of commands, and those that the model has seen since."""
+    """The deleted lines of files and outputs of commands, and the parts that the model has seen since."""
 
     def __init__(self) -> None:
         self._gone: dict[tuple[bool, str], dict[str, str]] = {}

@@ -63,7 +63,7 @@ class ReplayMeasure(StrEnum):
         return {name for name in found if not _HYPHENATED.fullmatch(name)}
 
     def call_text(self, tool: str, arguments: str) -> str:
-        """The text of a call in which its references are found."""
+        """The text of a call in which references are searched."""
         if self is ReplayMeasure.SUBSTRINGS:
             return f"{tool} {arguments}"
         return "\n".join([tool, *decoded(arguments)])
@@ -102,7 +102,7 @@ class NameIndex(Generic[Place]):
         return tuple(self._places.get(reference, ()))
 
     def standing(self, reference: str) -> tuple[Place, ...]:
-        """The places at which a reference occurs, in order: as a token or in one."""
+        """The places at which a reference occurs, in order: as a token or as part of one."""
         found: set[Place] = set()
         for number in self._having(reference) if self._is_bounded else self._containing(reference):
             found.update(self._places[self._names[number]])
@@ -115,7 +115,7 @@ class NameIndex(Generic[Place]):
         return (number for number in rarest if _is_part(reference, self._names[number]))
 
     def _containing(self, reference: str) -> Iterator[int]:
-        """The names that contain a reference, one for each place at which they do."""
+        """The names that contain a reference, once for each place."""
         at = self._joined.find(reference)
         while at >= 0:
             yield bisect.bisect_right(self._starts, at) - 1
@@ -316,7 +316,9 @@ def cuts(branch: Sequence[Entry], prepare: Prepare) -> Iterator[ReplayCut]:
 
 
 def cut_between(prefix: Transcript, whole: Transcript, at: int) -> ReplayCut:
-    """A cut after which `whole` has replaced `prefix`: `at` entries of it correspond to the messages before."""
+    """A cut after which `whole` replaces `prefix`: the first `at` entries of `whole` stand for the messages before
+    it.
+    """
     return ReplayCut(0.0, prefix, whole, at, _Texts())
 
 
@@ -365,7 +367,7 @@ def _call_text(transcript: Transcript, entry: TranscriptEntry, found: Object, me
 # ---- the minimum loss ------------------------------------------------------------------------------------
 
 SWAPS: Final = 40
-"""The maximum number of units that are tried the other way round."""
+"""The maximum number of swaps that are tried."""
 
 
 def bound(needs: Needs, share: float) -> Loss:

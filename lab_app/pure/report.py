@@ -31,7 +31,7 @@ Shares = Sequence[Sequence[float]]
 
 
 class Interval(NamedTuple):
-    """The middle 95% of the means of resampled sessions."""
+    """The 95% bootstrap interval of a mean, over resampled sessions."""
 
     low: float
     high: float
@@ -52,7 +52,7 @@ def excess(shares: Shares, least: Shares) -> Shares:
 
 
 def interval(shares: Shares) -> Interval | None:
-    """The bootstrap interval of the mean, by sessions; None without any cut."""
+    """The bootstrap interval of the mean, resampled by session; None without any cut."""
     sessions = [(sum(session), len(session)) for session in shares if session]
     if not sessions:
         return None
@@ -148,7 +148,8 @@ class StrategyResult(NamedTuple):
     saved: float | None
     """US dollars for one request; None without a price."""
     pays_after: int | None
-    """The median number of requests after which it has paid; None without a price, or if it never does."""
+    """The median number of requests after which the saving exceeds the cost; None without a price, or if it never
+    does."""
     failures: int
     """The number of cuts without a plan."""
 
@@ -163,7 +164,7 @@ class StrategyResult(NamedTuple):
 
     @property
     def excess_words(self) -> str:
-        """In percentage points."""
+        """The excess loss in percentage points, as text."""
         return f"+{100 * self.excess:.1f}" if self.excess is not None else ""
 
 
@@ -326,7 +327,7 @@ def as_csv(sessions: Sequence[TriedSession]) -> str:
 
 
 def _cell(value: object) -> object:
-    """A value that no spreadsheet executes: session files and entries may have any name."""
+    """A CSV value that no spreadsheet executes as a formula: session files and entries may have any name."""
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return f"'{value}"
     return value
@@ -348,11 +349,11 @@ class PlotPoint(NamedTuple):
 
 
 class PlotLine(NamedTuple):
-    """A strategy."""
+    """The line of one strategy."""
 
     label: str
     kind: str
-    """`embedded`, `bound`, or `other`: the way it is drawn."""
+    """How the line is drawn: `embedded`, `bound`, or `other`."""
     path: str
     points: tuple[PlotPoint, ...]
     label_y: float
@@ -366,7 +367,7 @@ class PlotTick(NamedTuple):
 
 
 class LossPlot(NamedTuple):
-    """Lines from left to right: the more is kept, the further to the left."""
+    """A plot of the loss, with one line for each strategy. The kept share decreases from left to right."""
 
     lines: tuple[PlotLine, ...]
     losses: tuple[PlotTick, ...]

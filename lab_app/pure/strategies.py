@@ -35,7 +35,7 @@ Order = Callable[[Transcript, float], tuple[Target, ...]]
 """The targets of a transcript that an order deletes, given the share of its tokens to delete."""
 
 RESULTS_KEPT: Final = 3
-"""The newest tool results, which `old_results` deletes last."""
+"""The number of newest tool results that `old_results` deletes last."""
 
 
 def oldest(transcript: Transcript, share: float) -> tuple[Target, ...]:

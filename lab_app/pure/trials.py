@@ -30,7 +30,7 @@ from .measure import HORIZON, HORIZONS, Lost, NameIndex, Needs, ReplayCut, Repla
 from .strategies import SUMMARY, Strategy
 
 BOUND: Final = "bound"
-"""Replaces a strategy: the minimum that a plan of this size could lose."""
+"""The key of the bound, used in place of a strategy's: the minimum loss of a plan of this size."""
 KEEPS: Final = (0.7, 0.5, 0.3)
 """The default shares of the tokens that are kept."""
 LOST_STORED: Final = 25
@@ -123,7 +123,7 @@ def trials_of(
 
 
 class _Scales(NamedTuple):
-    """The references needed after a cut: by the measure up to HORIZON, and by others, by name."""
+    """The references needed after a cut: by the main measure up to HORIZON, and by the other measures, by name."""
 
     main: Needs
     others: Mapping[str, Needs]
@@ -194,8 +194,9 @@ def _bound(cut: ReplayCut, scales: _Scales, keep: float) -> Trial:
 
 
 def summary_trials(branch: Branch, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Trial]:
-    """The trials of the newest summaries of a branch: the later needed references that they, and the messages beside
-    them, had."""
+    """The trials of the newest summaries of a branch: how many of the references needed later are in the summary and
+    the messages beside it.
+    """
     found = summaries_on(branch.entries, branch.reader)
     summaries = [entry.id for entry in found if entry.role != Role.BRANCH_SUMMARY]
     for summary, end in pairwise([*summaries[-SUMMARIES_READ:], None]):

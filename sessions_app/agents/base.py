@@ -34,9 +34,9 @@ from sessions_app.sessionlog.sourced_value import SourcedValue, resolve
 
 TOKENS_LIMIT: Final = 2**31
 EXAMPLE_LENGTH: Final = 200
-"""A longer value is not repeated in a line to paste: the example is there instead."""
+"""The maximum length of a value in a line to paste, in characters; a longer one is replaced by the example."""
 TEXT_LENGTH: Final = 300
-"""Characters of a value that are shown."""
+"""The maximum number of characters shown of a value."""
 
 
 def is_switch(value: object) -> bool:
@@ -53,12 +53,12 @@ class CompactionSetting(NamedTuple):
     name: str
     meaning: str
     default: str
-    """The value that applies without one in a file: as it would be written, or in words."""
+    """The value that applies if no file sets one: as in a file, or in words."""
     is_usable: Callable[[object], bool]
     example: object
     """A value for the line that sets it, if no file has one."""
     within: tuple[str, ...] = ("compaction",)
-    """The keys of the objects that it is in."""
+    """The keys of the enclosing objects, the outermost first."""
     is_toml: bool = False
 
 
@@ -68,7 +68,7 @@ class SettingsSection(NamedTuple):
     path: Path
     values: Mapping[str, Any]
     within: tuple[str, ...] | None = None
-    """The keys of the objects that the values are in; None for those of each setting."""
+    """The keys of the enclosing objects; None for those of each setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +86,12 @@ class SettingInForce(SourcedValue[object]):
 
     @property
     def name(self) -> str:
-        """Its name with the keys of the objects that it is in, separated by dots."""
+        """Its name qualified by the keys of the enclosing objects, separated by dots."""
         return ".".join((*self.setting.within, self.setting.name))
 
     @property
     def text(self) -> str:
-        """The value as text, which may be cut; the default without a value."""
+        """The value as text, possibly truncated; the default if no value is set."""
         if not self.setting.is_usable(self.value):
             return self.setting.default
         text = self.value if isinstance(self.value, str) else json.dumps(self.value)
@@ -99,7 +99,9 @@ class SettingInForce(SourcedValue[object]):
 
     @property
     def line(self) -> str:
-        """The line that sets it: a switch turned over, another value as it is, or an example; empty if no file can."""
+        """The line to paste into a file: a switch inverted, another value unchanged, or the example; empty if no file
+        can set it.
+        """
         if self.within is None:
             return ""
         value = self.setting.example
@@ -171,11 +173,11 @@ class AgentPackage(Protocol):
         """The reader for sessions of this version."""
 
     def rebuild(self, content: Iterable[bytes], leaf_id: str = "") -> PackageContext:
-        """The context of a session with this content, at this leaf or at its own."""
+        """The context of a session with this content, at this leaf or, without one, at the session's own leaf."""
 
 
 class AgentServer(Protocol):
-    """A running server of an agent that alone has the database of a session open: rows are changed through it."""
+    """An agent's running server that is the only process with the database open: rows are changed through it."""
 
     @property
     def address(self) -> str: ...
@@ -192,20 +194,21 @@ class AgentServer(Protocol):
         """
 
     def require_answer(self) -> None:
-        """Require that it answers. A call that it left without one may still be waiting for it, and be made later.
+        """Require that the server responds: a request that it left unanswered may still be pending, and be executed
+        later.
 
         Raises as `require_ready`.
         """
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Change a row, or make it; the database shows what it then is. Raises as `require_ready`."""
+        """Update or insert a row; only the database shows the result. Raises as `require_ready`."""
 
     def delete(self, row: Mapping[str, Any]) -> None:
-        """Delete a row; nothing happens if there is none. Raises as `require_ready`."""
+        """Delete a row, if it exists. Raises as `require_ready`."""
 
 
 class Client:
-    """How an agent's own program and package are found. This base is that of an agent of which none is used."""
+    """How an agent's own program and package are found. This base class finds neither."""
 
     program: str = ""
     """The name of its program on the PATH."""
@@ -219,16 +222,16 @@ class Client:
         return self.kind is not None
 
     def find_package(self, directory: Path | None) -> AgentPackage | None:
-        """The agent's own package in a directory, or without one the installed package; None if there is none.
+        """The agent's package in a directory, or the installed one if no directory is given; None if there is none.
 
         Raises BadInput `no_agent_package` if the directory has no package.
         """
         return None
 
     def find_installed(self, program: Path | None) -> AgentClient | None:
-        """The client with this program, or the one on the PATH; None if there is none, or none that can be run so.
+        """The client with this program, or the one on the PATH; None if there is none that can continue a session.
 
-        Raises BadInput `no_client` if the program does not print a version, or is one whose sessions are not read.
+        Raises BadInput `no_client` if the program prints no version, or its version's sessions are not supported.
         """
         return find_client(self.kind, self.program, program) if self.kind is not None else None
 
@@ -237,8 +240,9 @@ class Client:
         return ()
 
     def unarchive_command(self, path: Path) -> Sequence[str]:
-        """The command, as arguments, that takes back a session which the agent has put away: before, the agent does not
-        continue it, nor another one beside it. Empty if it is not archived."""
+        """The command, as arguments, that unarchives a session: until then, the agent continues neither it nor a copy
+        beside it. Empty if it is not archived.
+        """
         return ()
 
 
@@ -253,25 +257,25 @@ def head_of(path: Path) -> bytes:
 
 
 class OpenElsewhere(NamedTuple):
-    """A process that has a session open, by a sign of the agent's own: a lock, or its register."""
+    """A process that has a session open, as shown by the agent's own lock or register."""
 
     sentence: str
-    """The known fact, as in "is open in Codex (process 4711)"."""
+    """The finding as part of a sentence, such as "is open in Codex (process 4711)"."""
     is_certain: bool = True
-    """False if the sign may have been left behind, and the system does not show whether it was."""
+    """False if the lock or register entry may be stale, and the system does not show whether it is."""
 
 
 class Store(ABC):
-    """The sessions of an agent. This base is for files, each with one session, to which an agent appends."""
+    """The sessions of an agent. This base class is for append-only files with one session each."""
 
     keeps_database: bool = False
     """Whether its sessions are in databases directly in a root. Then only these are watched for changes."""
     session_tables: Mapping[str, str] = MappingProxyType({})
-    """The tables of a database that have rows of a session, each with the column that has the session's id."""
+    """The database tables that contain rows of a session, each with its column for the session's id."""
     has_server: bool = False
     """Whether its sessions can be changed through a running server of the agent."""
     is_append_only: bool = False
-    """Whether other files of the agent's name positions in its sessions, so that these never lose bytes."""
+    """Whether other files of the agent refer to byte positions in its sessions, so that these must never lose bytes."""
 
     @abstractmethod
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
@@ -302,12 +306,13 @@ class Store(ABC):
         return ""
 
     def taken_over(self, path: Path) -> str:
-        """What a newer version of the agent has done with a session that it keeps elsewhere, as in "taken over by
-        OpenCode 2"; empty if the agent continues what is read. `read_only` says more."""
+        """How a newer version of the agent took over a session into another store, such as "taken over by OpenCode 2";
+        empty if the agent continues this one. `read_only` has more detail.
+        """
         return ""
 
     def export(self, path: Path) -> Iterator[bytes] | None:
-        """The document in which another machine gets a session, in pieces; None if its own file is what it gets."""
+        """The document to transfer a session to another machine, in pieces; None if its own file is transferred."""
         return None
 
     def database(self, path: Path) -> Path | None:
@@ -316,20 +321,22 @@ class Store(ABC):
 
     def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
         """The bytes of a session in a database, as a transaction of this connection sees it. Raises ValueError if the
-        agent has none."""
+        agent has no database.
+        """
         raise ValueError(f"{path} is not in a database")
 
     def companion_of(self, path: Path, text: str) -> Path | None:
-        """The agent's file that has the whole of a text, of which a session's entry has a part."""
+        """The agent's file with the full version of a text that is truncated in a session's entry."""
         return None
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
-        """The sign that the agent has a session open; None if it does not, or leaves no such sign."""
+        """The evidence that the agent has a session open; None if it has not, or leaves no evidence."""
         return None
 
     def open_sessions(self, root: Path) -> set[str]:
-        """The header ids of the sessions below a root that the agent certainly has open, so far as it leaves a sign for
-        each of them. It costs the same however many sessions there are."""
+        """The header ids of the sessions below a root that the agent certainly has open, if it leaves evidence of each.
+        The cost does not depend on the number of sessions.
+        """
         return set()
 
     def server(self, path: Path, address: str) -> AgentServer | None:
@@ -340,7 +347,9 @@ class Store(ABC):
         return None
 
     def is_same_row(self, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-        """Whether two rows of a database mean the same, however they are written; None is no row."""
+        """Whether two rows of a database are equivalent, although they may be written differently; None means no
+        row.
+        """
         return one == other
 
     def write_lock(self, path: Path) -> AbstractContextManager[object]:
@@ -360,20 +369,21 @@ def named_directory(variable: str, default: Path, environment: Mapping[str, str]
 
 
 TEST_VARIABLE: Final = "REDLINE_BRIDGE_TEST"
-"""If it is `1` in an agent's environment, its bridge asks as a test: a file when it is loaded, a hook when called."""
+"""If it is `1` in an agent's environment, the bridge sends a test request: a file when it is loaded, a hook when
+called."""
 
 OUT_OF_REPOSITORY: Final = "Keep this file out of version control: it names a path of this computer."
 
 
 class Bridge(ABC):
-    """How an agent is made to ask: the file, or the entry in a file, that makes it ask Redline before it compacts.
+    """Makes an agent ask Redline before it compacts: a file, or an entry in a file.
 
-    It is one change of the agent's own configuration. The methods are pure, except `path`, which looks at the
-    environment, and `try_out`, which runs the agent's program.
+    It is one change of the agent's own configuration. The methods are pure, except `path`, which reads the environment,
+    and `try_out`, which runs the agent's program.
     """
 
     hook: CompactionHook | None = None
-    """How the agent calls a command before it compacts; None if its bridge is a program of the agent's own."""
+    """How the agent calls a command before it compacts; None if its bridge is an extension or a plugin."""
 
     @property
     @abstractmethod
@@ -390,21 +400,22 @@ class Bridge(ABC):
 
     @abstractmethod
     def content(self, before: bytes | None, path: Path, connection: Path, program: str) -> bytes:
-        """The file with the bridge, given its content without it, or with an older one; None if there is no file.
+        """The file with the current bridge, given its content without one or with an older one; None if there is no
+        file.
 
-        `connection` is the path of the connection file; `program` is Redline's command as a shell takes it.
-        Raises BadInput, if the file cannot have it.
+        `connection` is the path of the connection file; `program` is Redline's command, quoted for a shell. Raises
+        BadInput if the file cannot contain it.
         """
 
     @abstractmethod
     def without(self, content: bytes, path: Path, before: bytes | None) -> bytes | None:
-        """The file without the bridge, although somebody changed it since; None if nothing is left of it.
+        """The file without the bridge, even if it was edited since; None if nothing else is in it.
 
-        `before` is the file as it was before the bridge came; None if there was none. Raises BadInput.
+        `before` is the file before the bridge was added; None if there was none. Raises BadInput.
         """
 
     def is_edited(self, content: bytes) -> bool:
-        """Whether somebody changed the bridge itself, so that a removal would lose what they wrote."""
+        """Whether the bridge itself was edited, so that removing it would lose the edits."""
         return False
 
     @abstractmethod
@@ -417,9 +428,9 @@ class Bridge(ABC):
 
     @abstractmethod
     def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
-        """Run the agent's program so that the bridge asks, in an empty home, which nothing of the user's is in.
+        """Run the agent's program in an empty home directory, without the user's files, so that the bridge asks.
 
-        Returns its last words. Raises ClientUnusable.
+        Returns the end of its output. Raises ClientUnusable.
         """
 
 
@@ -434,25 +445,25 @@ class SettingsFile:
     fault: str = ""
     """The reason why it cannot be used."""
     branch_summary: Mapping[str, Any] = field(default_factory=dict)
-    """Its section on summaries of branches that are left, with the agent's names."""
+    """The section on summaries of abandoned branches, with the agent's names."""
     hooks: tuple[str, ...] = ()
     """The commands and plugins that take part in a compaction according to the file, in words."""
 
 
 class CompactionBudget(NamedTuple):
-    """How many tokens decide whether an agent compacts, and what it keeps."""
+    """The numbers of tokens that decide when an agent compacts, and what it keeps."""
 
     reserve_tokens: int = 0
     """The tokens of the context window that the agent leaves free."""
     keep_recent_tokens: int = 0
-    """The latest tokens that it keeps; it does not compact if there is nothing before them."""
+    """The number of latest tokens that it keeps; it does not compact if there is nothing before them."""
     reserve_percent: int = 0
     """The part of the window that it leaves free, if that is more."""
     limit: int | None = None
-    """The tokens of the largest context that it allows, if that leaves more free."""
+    """The maximum size of a context in tokens, if it leaves more of the window free."""
 
     def reserve(self, window: int | None) -> int:
-        """The tokens that it leaves free of a window."""
+        """The number of tokens that it leaves free in a window."""
         if window is None:
             return self.reserve_tokens
         allowed = window * (100 - self.reserve_percent) // 100
@@ -462,12 +473,12 @@ class CompactionBudget(NamedTuple):
 
 
 class BranchSummarySettings(NamedTuple):
-    """How an agent summarises a branch that is left."""
+    """How an agent summarises a branch that the user leaves."""
 
     reserve_tokens: int
-    """The tokens of the model's window that the summarised messages leave free."""
+    """The tokens of the model's window to keep free of summarised messages."""
     skips_question: bool
-    """Whether the agent does not ask for a summary: then none is made."""
+    """Whether the agent skips the question about a summary, and makes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +493,7 @@ class AgentSettings:
     branch_summary: BranchSummarySettings | None = None
     """None if the agent does not summarise branches."""
     in_force: tuple[SettingInForce, ...] = ()
-    """Each setting of the agent's own that matters, with its value."""
+    """Each relevant setting of the agent, with its value."""
     parameters_within: tuple[str, ...] | None = None
     """The keys of the object of its files that may have parameters of plans; None if they are not read there."""
 
@@ -502,7 +513,9 @@ class ConfiguredModel(NamedTuple):
 
 
 class Settings:
-    """Reads an agent's files of settings. This base is that of an agent without any: it does not compact."""
+    """Reads an agent's settings files. This base class is for agents without compaction settings: they do not
+    compact.
+    """
 
     def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         """The effective settings for a project and a model, given by provider and id; both are data from a session."""
@@ -519,7 +532,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Agent:
-    """Everything that Redline needs to know about an agent. To read its sessions takes a store and a format."""
+    """Everything that Redline needs to know about an agent. Reading its sessions requires a store and a format."""
 
     key: str
     """Its name in the configuration and the database."""
@@ -527,7 +540,7 @@ class Agent:
     format: Format
     client: Client = field(default_factory=Client)
     bridge: Bridge | None = None
-    """How it is made to ask Redline before it compacts; None if it cannot ask."""
+    """The bridge that makes it ask Redline before it compacts; None if it cannot ask."""
     settings: Settings = field(default_factory=Settings)
 
     @property

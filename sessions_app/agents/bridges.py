@@ -31,7 +31,7 @@ _CONNECTION: Final = re.compile(rb'^const CONNECTION = ("[^\r\n]*");?[ \t]*\r?$'
 
 
 class FileBridge(Bridge):
-    """A bridge that is a file. `source` is the file that it is made from, together with the core."""
+    """A bridge that is a file of its own. It is built from `source` and the core."""
 
     source: Path
 
@@ -48,7 +48,7 @@ class FileBridge(Bridge):
 
     @abstractmethod
     def start(self, program: str, scratch: Scratch) -> str:
-        """Start the program, so that it loads what is in a home, and return its last words."""
+        """Start the program with this home, so that it loads the bridge, and return the end of its output."""
 
     def content(self, before: bytes | None, path: Path, connection: Path, program: str) -> bytes:
         if before is not None and self.installed_version(before, path) is None:

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 PROVIDER: Final = "deepseek"
 MODEL: Final = "deepseek-chat"
 INSTRUCTIONS: Final = 13_600
-"""Tokens of an agent's own instructions and tools, which are not in any entry."""
+"""The tokens of the simulated agent's instructions and tools, which no entry contains."""
 
 
 class StoryStep(NamedTuple):
-    """A call with its result, as a compaction deletes it. `characters` is their weight."""
+    """A call and its result, as targets of a compaction. `characters` is their size."""
 
     entry_id: str | None
     block_index: int
@@ -27,7 +27,7 @@ class StoryStep(NamedTuple):
 
 
 class SessionStory:
-    """Lines of a session, in order; each follows the leaf."""
+    """Builds the lines of a session, in order; each new entry follows the leaf."""
 
     def __init__(self, title: str, project: str, started: datetime) -> None:
         self.now = started
@@ -46,13 +46,13 @@ class SessionStory:
         self._say({"role": "user", "content": [{"type": "text", "text": words}]}, len(words), seconds=95)
 
     def say(self, words: str) -> None:
-        """The assistant's last message of a turn."""
+        """Add the assistant's last message of a turn."""
         self._assistant([{"type": "text", "text": words}], len(words), "stop")
 
     def step(
         self, words: str, tool: str, result: str, *, thought: str = "", error: bool = False, **arguments: str
     ) -> StoryStep:
-        """A call, with the assistant's words and thoughts before it, and its result."""
+        """Add a call, preceded by the assistant's text and thinking, and its result."""
         call_id = f"call_{self._number:04d}"
         blocks: list[dict[str, Any]] = [{"type": "text", "text": words}]
         if thought:
@@ -81,7 +81,7 @@ class SessionStory:
         self.step(words, "write", f"Wrote {size} characters to {path}.", path=path, content=content)
 
     def compact(self, step: StoryStep) -> None:
-        """The agent's own compaction, which deletes a call with its result."""
+        """Add the agent's own compaction, which deletes a call and its result."""
         before = self._characters[self.leaf]
         after = before - step.characters
         self._add(
@@ -104,7 +104,7 @@ class SessionStory:
         self._add("label", 0, targetId=self.leaf, label=name)
 
     def damage(self) -> None:
-        """A line that was cut off by a crash."""
+        """Add a line that was cut off by a crash."""
         line = json.dumps({"type": "message", "id": self._id(), "parentId": self.leaf, "timestamp": self._time()})
         self._lines.append(line[:-20])
 
@@ -283,7 +283,7 @@ def _each(words: list[str], number: int) -> str:
 
 
 def source(module: str, functions: int) -> str:
-    """Python source with this number of functions."""
+    """The source of a Python module with this number of functions."""
     parts = [f'"""The {module} of the timetable."""\n\nfrom __future__ import annotations\n']
     for number in range(functions):
         verb, thing, other = _each(_VERBS, number), _each(_THINGS, number), _each(_THINGS, number + 5)
@@ -300,7 +300,7 @@ def source(module: str, functions: int) -> str:
 
 
 def matches(word: str, lines: int) -> str:
-    """The output of a search."""
+    """Search results with this number of lines."""
     return "\n".join(
         f"harbour/{_each(_THINGS, number)}.py:{number * 11 % 700 + 1}:    {_each(_VERBS, number)}_{word}"
         f"({_each(_THINGS, number + 3)}.{word}, harbour={_each(_HARBOURS, number)!r})"
@@ -309,7 +309,7 @@ def matches(word: str, lines: int) -> str:
 
 
 def feed(rows: int) -> str:
-    """Rows of a timetable."""
+    """A ferry timetable as CSV, with this number of rows."""
     return "\n".join(["service_day,route,from,to,departure,arrival,vessel", *map(_sailing, range(rows))])
 
 
@@ -323,7 +323,7 @@ def _sailing(number: int) -> str:
 
 
 def prose(subject: str, paragraphs: int) -> str:
-    """A document."""
+    """A document with this number of paragraphs."""
     return "\n\n".join(_paragraph(subject, number) for number in range(paragraphs))
 
 

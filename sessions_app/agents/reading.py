@@ -20,7 +20,7 @@ class Reading:
     generation: Generation
     reason: str
     is_guess: bool = False
-    """Whether the agent of the session is unknown: then nothing is appended to it without a confirmation."""
+    """Whether the agent of the session is unknown: then appending to it requires a confirmation."""
     alternatives: Sequence[Generation] = ()
     """The generations of all agents with this format: the reader of each can be chosen."""
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -31,21 +31,22 @@ class Reading:
         return self.generation.reader
 
     def rules(self, writer: str = "") -> PlanRules:
-        """What a plan may delete that is written by the writer of this name, or by the best one.
+        """The plan rules for the writer of this name, or for the best one.
 
         Raises BadInput `unknown_writer` and `refused_writer`.
         """
         return self.generation.rules.for_writer(self.writer(writer))
 
     def of_session(self, state: ParserState) -> Reading:
-        """The same for a session whose parser had this state at its end, with the writers that it refuses."""
+        """This reading for a session with this parser state at its end, including the writers that it refuses."""
         refused, honoured = self.agent.format.refused_writers(state), {one.name for one in self.generation.writers}
         return replace(self, refused={name: refused[name] for name in refused if name in honoured})
 
     @property
     def honoured_writers(self) -> tuple[SessionWriter, ...]:
-        """The writers of what the agent honours in this session, the best one first. If the agent is a guess, the ones
-        that make a new session come first."""
+        """The writers whose changes the agent honours in this session, the best one first. If the agent is a guess,
+        those that make a new session come first.
+        """
         if not self.is_guess:
             return self.generation.writers
         universal = (writer.universal for writer in self.generation.writers)

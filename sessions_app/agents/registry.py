@@ -58,7 +58,7 @@ WRITERS_HELP: Final = _writers_help()
 VERBATIM_READER: Final = "atomic-0.9"
 DELETION_READER: Final = "atomic-0.8"
 PI_READER: Final = "pi"
-"""The readers of versions that entries show."""
+"""The name of the reader for the versions that entries can indicate."""
 NOTHING_APPENDED: Final[Mapping[str, str]] = {}
 
 
@@ -91,7 +91,7 @@ def model_windows(home: Path, own: Agent | None = None) -> dict[str, int]:
 
 
 def model_prices(home: Path, own: Agent | None = None) -> dict[str, InputPrices]:
-    """Prices by model id, from the agents' configurations, in the same order."""
+    """Prices by model id, from the agents' configurations, with the precedence of `model_windows`."""
     return {one.id: one.prices for one in _configured_models(home, own) if one.prices is not None}
 
 
@@ -101,7 +101,7 @@ def _configured_models(home: Path, own: Agent | None) -> Iterator[ConfiguredMode
 
 
 def reader_named(name: str) -> Reader:
-    """Raises BadInput `unknown_reader`."""
+    """The reader with this name. Raises BadInput `unknown_reader`."""
     if name not in READERS:
         raise BadInput("unknown_reader", f"There is no reader {name}. Known are {', '.join(READERS)}.")
     return READERS[name]
@@ -191,15 +191,15 @@ def choose_reader(
 ) -> Reading:
     """The reader of a session: the user's choice, or that of the versions of its agent.
 
-    The agent is that of the location, or of the entries: `agent` is the key of the agent whose directory contains the
+    The agent is determined by the location or the entries: `agent` is the key of the agent whose directory contains the
     file, or empty. The versions are those that the entries show; else the installed one, which continues the session
     next; else the one that the lines record, which continued it last. Otherwise it is the newest: as a guess, unless
-    all versions honour its best writer, and nothing in the session is another agent's. `version_of` is called with the
-    key of an agent only if the entries show no version.
+    all versions honour its best writer and nothing in the session belongs to another agent. `version_of` is called with
+    the key of an agent only if the entries show no version.
 
     `entries` are in file order, and `state` is that of the parser after them; without it the lines record no version.
-    What Redline appended shows nothing: `own` are the ids of the last entries of its writes, with the ids of the
-    entries that these were written after.
+    Entries that Redline appended are no evidence: `own` are the ids of the last entries of its writes, with the ids of
+    the entries that these were written after.
     """
     if chosen:
         return reading_by(chosen, "you chose it")
@@ -316,7 +316,7 @@ def may_show_another(entry: Entry, read_as: str, agent: str) -> bool:
 
 
 MOST_ENTRIES: Final = 500_000
-"""Branches are examined until they have this many entries together; the first one always is."""
+"""The maximum number of entries on all examined branches together; the first branch is always examined."""
 REPAIRS: Final = {
     ProviderRule.UNANSWERED_CALL: "answers the call with a result of its own",
     ProviderRule.REPEATED_CALL_ID: "leaves the second call out",
@@ -324,7 +324,7 @@ REPAIRS: Final = {
     ProviderRule.REPEATED_RESULT: "leaves the result out",
     ProviderRule.EMPTY_CONTENT: "leaves the message out",
 }
-"""The repair of a violation by agents, before they send the conversation."""
+"""How agents repair each violation before they send the conversation."""
 
 _Identity = tuple[ProviderRule, str, str]
 
@@ -379,9 +379,9 @@ def _consequence(agent: str, violation: Violation | None) -> AgentConsequence:
 
 
 def fitting_reader(agent: Agent, branch: Sequence[Entry], reader: Reader) -> str:
-    """The name of the reader whose context the last report fits best; empty if it can be of the present one's.
+    """The name of the reader whose context fits the last report best; empty if the report fits this reader's context.
 
-    A report may be much larger than what a reader finds, because instructions and tools are not in the session.
+    A report may be much larger than a reader's context, because instructions and tools are not in the session.
     """
     place = last_report(branch)
     if place is None:

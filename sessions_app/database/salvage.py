@@ -42,7 +42,7 @@ NOTHING: Final = "Nothing was salvaged."
 INDEX: Final = frozenset({"sessions_app.entry"})
 """The tables that only repeat the content of session files."""
 REBUILT: Final[Mapping[str, frozenset[str]]] = {"sessions_app.session": frozenset(INDEXED_FIELDS)}
-"""The fields of other tables that do the same: the next indexing fills one that cannot be read."""
+"""The fields of other tables that also repeat session files: the next indexing fills those that cannot be read."""
 NAMED: Final[Mapping[str, tuple[str, ...]]] = {
     "sessions_app.root": ("path",),
     "sessions_app.session": ("root_id", "relative_path"),
@@ -51,26 +51,26 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
 from these columns alone."""
 WAL: Final = "-wal"
 FILES: Final = ("", WAL, "-shm")
-"""What SQLite appends to the name of a database for the files that belong to it."""
+"""The suffixes of a database file and of SQLite's files beside it."""
 TRIED: Final = 20_000
-"""How many numbers after an unreadable row are tried one by one to find a readable one; then the steps grow."""
+"""How many row numbers after an unreadable row are tried one by one; then the steps grow."""
 
 Row = tuple[Any, ...]
 
 
 @dataclass(slots=True)
 class SalvagedTable:
-    """What was copied of one table."""
+    """The counts of copied and lost rows of one table."""
 
     name: str
     """The name of its rows for people, such as "audit entry"."""
     rows: int = 0
     by_name: int = 0
-    """How many of these rows were rebuilt from their index: what the user chose for them is lost."""
+    """How many of these rows were rebuilt from their index: the user's choices in them are lost."""
     unusable: int = 0
     """Rows that were read, but contradict their table, or refer to a row that is lost."""
     has_gaps: bool = False
-    """Whether a part could not be read: how many rows it had is not known."""
+    """Whether some part could not be read, so that the number of lost rows is unknown."""
 
     @property
     def is_whole(self) -> bool:
@@ -144,7 +144,7 @@ def _require_unused(path: Path) -> None:
 
 
 def _keep(path: Path, undo: ExitStack) -> Path:
-    """Give a second name to the database, and to the file of changes that SQLite has not written into it yet."""
+    """Hard-link the database, and its write-ahead log, under a second name."""
     same = next((one for one in path.parent.glob(f"{path.name}.*.damaged") if one.samefile(path)), None)
     if same is not None:
         return same  # from a salvage that was killed

@@ -40,14 +40,14 @@ NOT_THE_INDEX: Final = (
     "the runs with their plans and reviews, what `redline undo` needs, the audit log, the models, and what was chosen "
     "on the pages"
 )
-"""What only the database has, and no session file."""
+"""The data that exists only in the database, and in no session file."""
 _SALVAGE: Final = (
     "stop the server, then run `redline index --salvage`: it makes a new database and a new index, brings over "
     f"{NOT_THE_INDEX}, as far as they can be read, and keeps the old file. If you only move the file away, all of that "
     "is lost: `redline index` then makes nothing but a new index."
 )
 _PRIMARY: Final = 0xFF
-"""The bits of a result code without its extension."""
+"""The mask of the primary result code in an extended one."""
 _busy: Final = (
     BUSY,
     "is busy: another process has been writing to it for {seconds:g} s",
@@ -88,7 +88,7 @@ _KINDS: Final[Mapping[int, tuple[str, str, str]]] = {
     sqlite3.SQLITE_NOTADB: _damaged,
 }
 _NO_TEXT: Final = "Could not decode to UTF-8"
-"""The beginning of an error message of Python's module for which there is no code of SQLite."""
+"""The beginning of an error message of Python's `sqlite3` that has no SQLite error code."""
 
 _log = logging.getLogger("redline")
 
@@ -122,10 +122,10 @@ def only_this_database() -> Iterator[FileIdentity | None]:
 
 
 class UntilWritten(Generic[Kept]):
-    """A value that is computed from the database, and cached until something is written there.
+    """A value computed from the database, and cached until the next write to it.
 
-    Within a transaction nothing is cached: others do not see yet what it has written. Raises what computing raises, and
-    Django's DatabaseError.
+    Within a transaction nothing is cached: its changes are not visible to others yet. Raises the errors of `compute`,
+    and Django's DatabaseError.
     """
 
     def __init__(self, compute: Callable[[], Kept]) -> None:

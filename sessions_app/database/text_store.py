@@ -35,15 +35,15 @@ KIND_BITS: Final = 3
 KIND_MASK: Final = (1 << KIND_BITS) - 1
 BUSY_SECONDS: Final = 10
 WORDS_NAMED: Final = 16
-"""The most words with the same beginning that a query lists one by one."""
+"""The maximum number of words with the same beginning that a query lists individually."""
 PURGED_AT_ONCE: Final = 20_000
-"""Passages whose words are removed by one reading of the index."""
+"""The number of passages whose words are removed in one pass over the index."""
 DELETED_AT_ONCE: Final = 100
 IDLE_CONNECTIONS: Final = 2
 CACHE_KILOBYTES: Final = 8_000
 """The page cache of each connection: the pages that a search in 60,000 entries reads fit, and serve the next search."""
 PAGES_AT_ONCE: Final = 200
-"""Pages of the file that are merged, or given back, in one step."""
+"""The number of pages of the file that are merged, or freed, in one step."""
 _TABLES: Final = """
 CREATE TABLE session (
   id INTEGER PRIMARY KEY, indexed_at TEXT NOT NULL, last_entry INTEGER NOT NULL, entries INTEGER NOT NULL,
@@ -65,7 +65,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS temp.typed USING fts5 (text, tokenize="unicod
 CREATE VIRTUAL TABLE IF NOT EXISTS temp.token USING fts5vocab (temp, typed, instance);
 """
 _SLICES: Final = ("", *"0123456789abcdefghijklmnopqrstuvwxyz", "\u0080", "\U0010ffff")
-"""The words are read in slices, so that other work can be done in between."""
+"""The bounds of the slices in which words are read, so that other work can be done in between."""
 
 
 class SearchableSession(NamedTuple):
@@ -73,7 +73,7 @@ class SearchableSession(NamedTuple):
 
     id: int
     indexed_at: str = ""
-    """That of the session's row when all of it was added; empty until then."""
+    """The value of the session's row when all of it was added; empty until then."""
     last_entry: int = 0
     """The key of the last entry that was added; later entries have larger keys."""
     entries: int = 0

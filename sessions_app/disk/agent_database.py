@@ -33,7 +33,7 @@ def opened_database(path: Path, not_done: str) -> Iterator[sqlite3.Connection]:
 def changed_database(path: Path, not_done: str) -> Iterator[sqlite3.Connection]:
     """A connection in a transaction that excludes other writers; without a COMMIT, it changes nothing.
 
-    Raises what `opened_database` raises.
+    Raises the errors of `opened_database`.
     """
     with _connected(path, "rw", "BEGIN IMMEDIATE", not_done) as connection:
         yield connection
@@ -43,7 +43,7 @@ def changed_database(path: Path, not_done: str) -> Iterator[sqlite3.Connection]:
 def session_copy(path: Path, tables: Mapping[str, str], session_id: str, not_done: str) -> Iterator[sqlite3.Connection]:
     """A copy in memory of the rows of one session, which can be changed without touching the database.
 
-    `tables` names the column with the session's id in each table. Raises what `opened_database` raises.
+    `tables` names the column with the session's id in each table. Raises the errors of `opened_database`.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
         copy.text_factory = _text

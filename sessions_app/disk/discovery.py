@@ -29,9 +29,9 @@ class Discovery(NamedTuple):
     unlisted: tuple[RefusedPath, ...] = ()
     """The directories among `refused` that cannot be listed."""
     changed_ns: Mapping[Path, int] = MappingProxyType({})
-    """When each session that is not a file was last changed, as its own reader reports it."""
+    """The time of the last change, in nanoseconds, of each session that is not a file, as its reader reports it."""
     unread: str = ""
-    """A sentence about what else is there that Redline cannot read yet; empty if there is nothing."""
+    """A sentence about other content there that Redline cannot read yet; empty if there is none."""
 
 
 def resolve_inside(root: Path, relative: str) -> Path:

@@ -43,7 +43,7 @@ EDGE = 4096
 MAX_SEGMENTS = 1000
 """A fingerprint with more segments should be replaced, by reading the file from byte 0."""
 COMPARED = 100
-"""Comparisons of whole files that are remembered."""
+"""The maximum number of cached comparisons of whole files."""
 SESSION_SUFFIX = ".jsonl"
 BACKUP_LABELS = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
 """The labels of backups in their names: Redline and the agents write the first, only agents the others."""
@@ -225,7 +225,8 @@ class Growth(NamedTuple):
 
 
 _compared: dict[tuple[FileState, tuple[tuple[int, str], ...]], bool] = {}
-"""Whether files that replaced others begin with the bytes that were read of those: a page needs it several times."""
+"""Whether a file that replaced another begins with the bytes that were read of that one. Cached, because a page needs
+it several times."""
 
 
 class _HashedPosition(NamedTuple):
@@ -498,7 +499,7 @@ def pread(fd: int, offset: int, length: int) -> bytes:
 def last_line_start(read: Callable[[int, int], bytes], size: int) -> int:
     """The start of the last line of the first `size` bytes; `size` if they end with a newline.
 
-    `read(offset, length)` returns so many bytes from an offset.
+    `read(offset, length)` returns `length` bytes from an offset.
     """
     start = size
     while start > 0:
@@ -573,7 +574,7 @@ def sync(fd: int) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """The same for the names in `directory`. Raises OSError."""
+    """Make changes to the names in `directory` survive a power failure. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

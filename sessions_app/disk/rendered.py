@@ -47,7 +47,7 @@ class LineSource(Protocol):
         ...
 
     def render(self, place: int) -> bytes:
-        """The line at a place, exactly as long as `lines` says. Raises Conflict `session_rewritten`."""
+        """The line at this index of `lines`, with exactly that size. Raises Conflict `session_rewritten`."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""The opened session: the one object that everything that reads or changes a session asks."""
+"""An opened session: the object through which all other code reads or changes a session."""

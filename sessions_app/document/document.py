@@ -1,11 +1,12 @@
-"""An opened session: what its file holds, how its agent reads that, and what the model sees of each branch.
+"""An opened session: the content of its file, how its agent reads it, and what the model sees of each branch.
 
     Document.of_file(path)       the whole file, for a command that only reads; the index is not touched
     Document.of_session(row)     the whole file of an indexed session, for what changes it
     Document.of_index(row)       the entries of the index, for pages, which share it until the file changes
     indexed_texts(row, entries)  some texts only
 
-Callers ask it for branches, contexts and texts, and never how the session was read. `now` is the file as it continued.
+Callers ask it for branches, contexts and texts, and never how the session was read. `now` also has what was added to
+the file since.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from sessions_app.sessionlog.session import Damage, SessionLog
 from sessions_app.storage.session_loader import LoadedSession, Progress, continue_loading, load_session, read_texts
 
 MOST_ENTRIES: Final = 120_000
-"""Documents of the index are kept up to so many entries, counting those of each branch that was derived as well."""
+"""The maximum number of entries of all cached documents together, including those of branches derived from them."""
 
 Result = TypeVar("Result")
 
@@ -49,13 +50,13 @@ class Document(LoadedSession):
     session: Session | None = None
     """Its row; None if the file is not in the index."""
     chosen_reader: str = ""
-    """The reader that the caller chose; empty: the one with which the pages read it."""
+    """The reader that the caller chose; if empty, that of the pages is used."""
 
     @classmethod
     def of_file(cls, path: Path, chosen_reader: str = "", progress: Progress | None = None) -> Self:
         """The session at a path, read whole.
 
-        Raises what `load_session` raises, and BadInput `unknown_reader`.
+        Raises the errors of `load_session`, and BadInput `unknown_reader`.
         """
         loaded = load_session(path, progress)
         if chosen_reader:
@@ -64,20 +65,20 @@ class Document(LoadedSession):
 
     @classmethod
     def of_session(cls, session: Session, progress: Progress | None = None) -> Self:
-        """The file of an indexed session, read whole. Raises what `load_session` raises."""
+        """The file of an indexed session, read whole. Raises the errors of `load_session`."""
         return cls._of(load_session(session.real_path(), progress), session)
 
     @classmethod
     def to_change(cls, path: Path) -> Self:
-        """The session at a path, read whole, with a row: one is created if there is none."""
+        """The session at a path, read whole, with its row, which is created if missing."""
         loaded = load_session(path)
         return cls._of(loaded, session_row(loaded.path))
 
     @classmethod
     def of_index(cls, session: Session) -> Document:
-        """An indexed session as its file is now. Those that were used last are kept.
+        """An indexed session in the current state of its file. The most recently used ones are cached.
 
-        Raises BadInput `not_indexed` and `no_such_file`, and what reading the file raises.
+        Raises BadInput `not_indexed` and `no_such_file`, and the errors of reading the file.
         """
         path = session.real_path()
         state = session.agent.store.state(path)
@@ -114,7 +115,7 @@ class Document(LoadedSession):
 
     @property
     def row(self) -> Session:
-        """Its row, if there has to be one."""
+        """The session's row. Raises RuntimeError if it has none."""
         if self.session is None:
             raise RuntimeError(f"{self.path} has no row in the index")
         return self.session
@@ -126,7 +127,7 @@ class Document(LoadedSession):
 
     @cached_property
     def reading(self) -> Reading:
-        """How it is read, and why: as its pages read it, or by the chosen reader."""
+        """How the session is read, and why: by the chosen reader, or as its pages read it."""
         chosen, own = self.chosen_reader, NOTHING_APPENDED
         if self.session is not None:
             chosen, own = chosen or self.session.reader_choice, self.session.own_entries
@@ -149,7 +150,7 @@ class Document(LoadedSession):
         return {}
 
     def context(self, leaf_id: str = "") -> ActiveContext:
-        """What the model sees of a branch. Raises what `branch` raises."""
+        """The active context of a branch. Raises the errors of `branch`."""
         leaf_id = leaf_id or self.leaf_id
         if leaf_id not in self._contexts:
             self._contexts[leaf_id] = self.reading.reader.rebuild(self.branch(leaf_id))
@@ -158,9 +159,9 @@ class Document(LoadedSession):
     def derived(
         self, key: Hashable, compute: Callable[[], Result], entries_of: Callable[[Result], int] = lambda _: 1
     ) -> Result:
-        """What follows from this state of the session, computed once and kept with it.
+        """A result computed from this state of the session, cached with the document.
 
-        It counts as so many entries more: see MOST_ENTRIES.
+        `entries_of` gives its weight in entries: see MOST_ENTRIES.
         """
         found = _kept.derived(self, key)
         if found is None:
@@ -174,7 +175,7 @@ class Document(LoadedSession):
 
     @property
     def weight(self) -> int:
-        """Its entries, and those of what was derived from it."""
+        """The number of its entries, and of those derived from it."""
         return len(self.tree.entries) + sum(one.entries for one in self._derived.values())
 
 
@@ -206,9 +207,9 @@ class _Derived(NamedTuple):
 
 
 class _KeptDocuments:
-    """The documents of the index that were used last, with what was derived from them.
+    """The most recently used documents of the index, with the results derived from them.
 
-    They are kept as long as they have at most MOST_ENTRIES together; the last one always is.
+    They have at most MOST_ENTRIES together, except that the last one is always kept.
     """
 
     def __init__(self) -> None:
@@ -220,7 +221,7 @@ class _KeptDocuments:
     @property
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """One at a time: two at once would take twice the memory, and be no faster."""
+        """Allow one computation at a time: two would take twice the memory, and be no faster."""
         with self._computing, _collection_paused():
             yield
 

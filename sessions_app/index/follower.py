@@ -47,11 +47,11 @@ from .progress import Indexing, ReadSoFar
 from .roots import configured_roots, discover_in, managed_root, record_unread
 
 SCAN_SECONDS: Final = 60
-"""Between two full scans; longer if a scan itself takes long."""
+"""Seconds between two full scans; longer if a scan itself takes long."""
 ROOTS_SECONDS: Final = 2
-"""Between two checks whether roots appeared or disappeared."""
+"""Seconds between two checks whether roots appeared or disappeared."""
 LISTING_SECONDS: Final = 1
-"""Between two listings of changed databases; longer if the listing itself takes long."""
+"""Seconds between two listings of changed databases; longer if the listing itself takes long."""
 PUBLISH_SECONDS: Final = 0.25
 SESSIONS_PER_FACT: Final = 10_000
 """The maximum number of sessions in one fact, which is one line."""

@@ -130,10 +130,10 @@ def _move(path: Path, place: tuple[Root, str], roots: Iterable[Root]) -> None:
 def remember_own_write(path: Path, size: int, measure: Measure | None = None, made_from: Path | None = None) -> None:
     """Record that the last write to a session was Redline's, so that it does not count as live.
 
-    `measure` is the measure of the context from which the write deleted something; `made_from` is the session from
-    which the write made this one.
+    `measure` is the measure of the context before the deletion; `made_from` is the session from which the write made
+    this one.
 
-    `size` is the size of the session's file, or in a database of the session, after that write; if it differs now,
+    `size` is the size of the session's file, or of the session in a database, after that write; if it differs now,
     others have written to it since.
     """
     session = session_row(path)

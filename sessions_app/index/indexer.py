@@ -91,7 +91,7 @@ class IndexTotals:
     unlisted: list[RefusedPath] = field(default_factory=list)
     """Directories that could not be listed: their sessions are unknown."""
     unread: list[RefusedPath] = field(default_factory=list)
-    """Directories with sessions that are not read yet, and which."""
+    """Directories with sessions that Redline cannot read yet, with a sentence about these."""
     lookup: ContextWindowLookup = field(default_factory=ContextWindowLookup)
 
     def count(self, entries: int, size: int, damaged: int) -> None:
@@ -131,13 +131,15 @@ class ReadTexts(Protocol):
     """Receives the texts of one session while it is read from its start."""
 
     def take(self, entry: Entry, texts: Texts) -> None:
-        """The next entry of the session."""
+        """Receive the next entry of the session."""
 
     def stored(self, first_key: int, entries: int) -> None:
-        """The last `entries` entries now have rows, with consecutive keys from `first_key` on."""
+        """Called when the last `entries` entries have rows, with consecutive keys from `first_key` on."""
 
     def complete(self, rebuilt: RebuiltSession | None) -> None:
-        """All entries and the session's row are stored. `rebuilt` is None if every entry is in the active context."""
+        """Called when all entries and the session's row are stored. `rebuilt` is None if every entry is in the active
+        context.
+        """
 
 
 TextSink = Callable[[Session], ReadTexts]
@@ -147,7 +149,7 @@ OpenTexts = Callable[[], AbstractContextManager[TextSink | None]]
 
 
 class ReadOptions(NamedTuple):
-    """How files are read: whether from their start in any case, and what receives the progress and the texts."""
+    """How files are read: whether always from their start, and the receivers of the progress and the texts."""
 
     rebuild: bool = False
     report: Report = str
@@ -463,7 +465,7 @@ class Scan:
         return None if growth.kind is GrowthKind.REWRITTEN else fingerprint
 
     def run(self, report: Report) -> None:
-        """Read what is new. Raises the errors of reading, and BadInput `not_a_session`."""
+        """Read the new part of the file. Raises the errors of reading, and BadInput `not_a_session`."""
         session, state = self.session, self._parser.state
         # Another reader was chosen, or a choice was withdrawn, or the agent was updated: the totals of the previous
         # reader are invalid.
@@ -513,7 +515,9 @@ class Scan:
         self._update_metadata()
 
     def stored(self, first_key: int) -> None:
-        """The pending entries have rows now, with keys from this one on, and the session's row is written."""
+        """Called when the pending entries have rows, with keys from `first_key` on, and the session's row is
+        written.
+        """
         if self._texts is not None:
             self._texts.stored(first_key, len(self.pending))
             self._texts.complete(self._rebuilt)

@@ -39,12 +39,12 @@ class Indexing:
 
     @property
     def percent(self) -> int:
-        """By bytes, in whole percent, rounded down."""
+        """The percentage of bytes read, rounded down."""
         return 100 * self.bytes // self.of_bytes if self.of_bytes else 0
 
 
 class TextProgress(NamedTuple):
-    """How many sessions are searchable, of how many."""
+    """The number of searchable sessions, and of all sessions."""
 
     searchable: int
     sessions: int
@@ -54,7 +54,7 @@ class TextProgress(NamedTuple):
 
     @property
     def percent(self) -> int:
-        """In whole percent, rounded down."""
+        """The percentage of sessions that are searchable, rounded down."""
         return 100 * self.searchable // self.sessions if self.sessions else 0
 
 

@@ -46,7 +46,7 @@ def discover_in(root: Path, agent: str) -> Discovery:
 
 
 def record_unread(root: Path, unread: str) -> None:
-    """Record a sentence about what an agent has in a root that Redline cannot read yet; empty if there is nothing."""
+    """Record a sentence about an agent's content in a root that Redline cannot read yet; empty if there is none."""
     outdated = Root.objects.filter(path=str(root)).exclude(unread=unread)
     if outdated.exists():
         outdated.update(unread=unread)
@@ -96,7 +96,7 @@ def _wanted(rows: Iterable[Root]) -> dict[str, tuple[str, str]]:
 
 
 def is_in_configuration(root: Root) -> bool:
-    """Whether the configuration names it, so that only the configuration can change it."""
+    """Whether the root is named in the configuration, so that only the configuration can change it."""
     return root.path in {str(real_path(setting.path)) for setting in settings.REDLINE.roots}
 
 

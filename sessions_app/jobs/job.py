@@ -93,7 +93,7 @@ class Job(models.Model):
     NOTHING_DONE: ClassVar[str]
     """A sentence for a job that no worker has begun: nothing was done."""
     KEPT: ClassVar[str]
-    """A sentence for a job that broke off: what is kept."""
+    """A sentence about the results kept of a job that broke off."""
     WORK: ClassVar[str]
     """The dotted path of the function that works on a job; it is imported when it is needed."""
     PRIORITY: ClassVar[int] = 0
@@ -224,11 +224,11 @@ def worker_name() -> str:
 # Work whose worker was killed is given up within 30 seconds, even if the server was killed with it: the next server
 # starts, watches the heartbeats for the whole lease, and looks at them every 2 seconds.
 LEASE_SECONDS: Final = 18
-"""How long a heartbeat may be missing, on the clock of the watching process, before its work is given up."""
+"""The time without a heartbeat, on the clock of the watching process, after which a job is given up."""
 BEAT_SECONDS: Final = 3
 """How often a worker sends a heartbeat."""
 LONGEST_CHECK_SECONDS: Final = 4
-"""The most that counts of the time between two checks: a suspended process has seen no heartbeats."""
+"""The maximum time counted between two checks: while a process is suspended, it sees no heartbeats."""
 AT_ONCE_SECONDS: Final = 1
 
 LeasedRow = tuple[int, str, int]

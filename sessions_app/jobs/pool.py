@@ -30,7 +30,7 @@ from .job import Job, watches, worker_name
 from .recorder import Terminated
 
 LLM_JOBS: Final = 32
-"""The most such jobs at a time; the others stay queued."""
+"""The maximum number of jobs that wait for a provider at the same time; the others stay queued."""
 LLM_BYTES: Final = 512_000_000
 """The total size of their sessions in bytes, which is about the memory that they take. One job is always allowed."""
 POLL_SECONDS: Final = 0.2
@@ -176,9 +176,9 @@ def _logged(failed: str) -> Iterator[None]:
 # ---- the processes of the server -------------------------------------------------------------------------
 
 PROCESSES: Final = max(2, os.cpu_count() or 2)
-"""The most processes at the same time; further rows stay queued."""
+"""The maximum number of processes at the same time; further rows stay queued."""
 STARTS: Final = 3
-"""A row that is still queued after this many consecutive failures of its processes is given up."""
+"""The number of consecutive process failures after which a row that is still queued is given up."""
 
 
 class WorkerProcesses:
@@ -197,7 +197,7 @@ class WorkerProcesses:
         self._loop.call_soon_threadsafe(self._woken.set)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until something is queued, at most for so many seconds."""
+        """Wait until something is queued, at most for this many seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds)
         self._woken.clear()
@@ -262,7 +262,7 @@ _wake: Callable[[], object] | None = None
 
 
 def wake_by(wake: Callable[[], object] | None) -> None:
-    """Make this the serving process: `wake` starts its workers. None when the server ends."""
+    """Make this the serving process: `wake` starts its workers. Pass None when the server ends."""
     global _wake  # noqa: PLW0603  # there is one server in a process
     _wake = wake
 

@@ -22,7 +22,7 @@ STOP_LOOK_SECONDS: Final = 0.15
 BEAT_AGAIN_SECONDS: Final = 0.5
 """The wait after a heartbeat that another writer blocked."""
 END_TRIES: Final = 3
-"""How often the statement that ends a job is tried; each time it waits for the database as long as any statement."""
+"""How many times the statement that ends a job is tried, each time with the usual database timeout."""
 
 _log = logging.getLogger("redline")
 

@@ -38,13 +38,13 @@ SHORT_ID_LENGTH: Final = 8
 UNQUOTED: Final = "/~:@!$&'()*+,;="
 """The characters of a path that need no escape: RFC 3986."""
 OVERFLOWN: Final = Q(overflow__gte=ANY_WINDOW) | Q(overflow__gte=F("window"))
-"""The last assistant message reported that the context was too long."""
+"""Sessions whose last assistant message reported that the context was too long."""
 PAST_THRESHOLD: Final = Q(context_tokens__gt=F("window") - F("reserve_tokens"))
 ENOUGH_TO_COMPACT: Final = Q(tokens_after_first__gte=F("keep_recent_tokens"))
 DUE: Final = (PAST_THRESHOLD | OVERFLOWN) & ENOUGH_TO_COMPACT & Q(compacts_automatically=True, taken_over="")
 """The rule of `Session.due`."""
 HAS_ENTRIES: Final = Q(missing=False, state__isnull=False, indexed_at__isnull=False)
-"""The file is there and was read: its entries are in the index, by the schema of the row."""
+"""Sessions whose file exists and was read, so that their entries are in the index, by the schema of the row."""
 WRITTEN_BY_OTHERS: Final = ~Q(own_write_ns=F("mtime_ns"))
 
 INDEXED_FIELDS: Final = (
@@ -60,7 +60,9 @@ READING_FIELDS: Final = ("root__path", "root__agent", "relative_path", "read_as"
 
 
 def insert_statement(model: type[models.Model]) -> str:
-    """Inserts a row with all columns in the order of its fields: Django takes thirty times as long to make one."""
+    """A statement that inserts a row with all columns in the order of the model's fields; Django takes thirty times as
+    long to build one.
+    """
     columns = [connection.ops.quote_name(str(field.column)) for field in model._meta.concrete_fields]
     places = ", ".join(["%s"] * len(columns))
     return f"INSERT INTO {model._meta.db_table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608  # names of columns
@@ -78,11 +80,11 @@ class Root(models.Model):
     added = models.BooleanField(default=False)
     """Whether the user added it on the settings page."""
     name = models.TextField(blank=True, default="")
-    """The user's name for it on the settings page; empty: it has none."""
+    """The user's name for it on the settings page; empty if there is none."""
     configured = models.BooleanField(default=False)
     """False for a directory that was only given on the command line: the pages do not show it."""
     unread = models.TextField(blank=True, default="")
-    """A sentence about what its agent has there that Redline cannot read yet; empty if there is nothing."""
+    """A sentence about the agent's content there that Redline cannot read yet; empty if there is none."""
 
     def __str__(self) -> str:
         return self.path
@@ -99,7 +101,7 @@ class ChosenWindow(models.Model):
 
 
 def live_since(now: datetime) -> int:
-    """A session that others wrote to after this time is live. In nanoseconds, like the times of files."""
+    """The time, in nanoseconds, since which a write by others makes a session live."""
     return int((now.timestamp() - 60 * settings.REDLINE.live_minutes) * 1e9)
 
 
@@ -114,7 +116,9 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.filter(root__configured=True)
 
     def among(self, keys: Iterable[int]) -> Self:
-        """The sessions with these keys. Django takes a millisecond for a query with hundreds of parameters."""
+        """The sessions with these keys, passed as one JSON parameter: Django takes a millisecond for hundreds of
+        parameters.
+        """
         listed = models.Func(
             models.Value(json.dumps(list(keys))),
             template="(SELECT value FROM json_each(%(expressions)s))",
@@ -155,7 +159,7 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return next((one for one in found if one.path == path), None)
 
     def originals(self) -> Self:
-        """Without the forks of indexed sessions, which have the same texts."""
+        """The sessions that are not forks of indexed ones, which have the same texts."""
         rows = self.model.objects.filter(missing=False).values_list("header_id", "root__path", "relative_path")
         known = {name for header_id, *path in rows for name in (header_id, "/".join(path))}
         named = self.filter(is_subagent=False).exclude(parent_path="", made_from="")
@@ -178,15 +182,15 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.filter(Q(title__icontains=text) | Q(cwd__icontains=text))
 
     def for_display(self) -> Self:
-        """With their roots, and without the fields that only the indexer reads."""
+        """The sessions with their roots, and without the fields that only the indexer reads."""
         return self.select_related("root").defer("state", "fingerprint", "damage")
 
     def for_reading(self) -> Self:
-        """With what is needed to read their files, and no other fields."""
+        """The sessions with only the fields needed to read their files."""
         return self.select_related("root").only(*READING_FIELDS)
 
     def for_hits(self) -> Self:
-        """With the fields that search results show, and those that are needed to read the files."""
+        """The sessions with the fields that search results show, and those needed to read the files."""
         return self.select_related("root").only(*READING_FIELDS, "title", "cwd", "last_used")
 
     def latest_first(self) -> Self:
@@ -222,7 +226,8 @@ class Session(models.Model):
     read_as = models.CharField(max_length=20, blank=True, default="")
     """The reader with which the context tokens were counted."""
     fitting_reader = models.CharField(max_length=20, blank=True, default="")
-    """Another reader that the last report would fit, because it is far too small for this one's context; else empty."""
+    """Another reader whose context fits the last report, if this is far too small for the present one's; otherwise
+    empty."""
     window = models.PositiveIntegerField(null=True)
     """The model's context window in tokens; null if it is unknown."""
     window_source = models.TextField(blank=True, default="")
@@ -246,7 +251,8 @@ class Session(models.Model):
     context_estimate = models.BigIntegerField(default=0)
     """The context in characters / 4, as the agents estimate."""
     inherited: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The measure of what Redline compacted, as `sessionlog.context.InheritedMeasure`; null if it wrote nothing."""
+    """The measure of the context that Redline compacted, as `sessionlog.context.InheritedMeasure`; null if there is
+    none."""
     tokens_after_first = models.BigIntegerField(default=0)
     """The estimate of the context after its first message: see `sessionlog.context.ActiveContext.after_first`."""
     overflow = models.BigIntegerField(null=True)
@@ -259,7 +265,7 @@ class Session(models.Model):
     last_used = models.DateTimeField(null=True)
     """The time of the last entry of the conversation; if none records one, when the file was last written to."""
     mtime_ns = models.BigIntegerField(null=True)
-    """When the file was last written to, in nanoseconds, as in the file system."""
+    """The modification time of the file in nanoseconds, as in the file system."""
     indexed_at = models.DateTimeField(null=True)
     own_write_ns = models.BigIntegerField(null=True)
     """The file's mtime in nanoseconds after Redline last wrote to it."""
@@ -267,8 +273,8 @@ class Session(models.Model):
     """When it was imported; null for an agent's own session."""
     missing = models.BooleanField(default=False)
     taken_over = models.TextField(blank=True, default="")
-    """What a newer version of its agent has done with it, as in "taken over by OpenCode 2": what is indexed is then
-    not, or not all of, what the agent continues. Empty if the agent continues it."""
+    """How a newer version of its agent took it over, such as "taken over by OpenCode 2"; then the index lacks some or
+    all of the content that the agent continues. Empty if the agent continues it."""
     fault = models.TextField(blank=True, default="")
     """Why the file could not be read; empty if it could."""
 
@@ -379,7 +385,7 @@ class Session(models.Model):
 
     @property
     def due_percent(self) -> float | None:
-        """The same threshold in percent of the window."""
+        """The threshold `due_at` in percent of the window."""
         return round(100 * self.due_at / self.window, 1) if self.window and self.due_at else None
 
     @property
@@ -407,7 +413,7 @@ class Session(models.Model):
 
     @property
     def is_old(self) -> bool:
-        """Whether its format is older than what its agent writes: then it cannot be written to."""
+        """Whether its format is older than that of its agent: then it cannot be written to."""
         return 0 < self.version < self.agent.format.current_version
 
     @property
@@ -423,7 +429,7 @@ class Session(models.Model):
 
     @property
     def can_hand_off(self) -> bool:
-        """Whether a plan can be made, although nothing can be written: what it keeps is given as Markdown."""
+        """Whether a plan can be made although nothing can be written: the kept messages are given as Markdown."""
         return self.agent.store.read_only(self.path) != ""
 
     @property
@@ -452,7 +458,7 @@ class Session(models.Model):
         return agent_with_reader(self.read_as) or self.agent
 
     def agent_settings(self, home: Path) -> AgentSettings:
-        """What that agent's settings say for its project and model."""
+        """The settings of that agent for the session's project and model."""
         return self.continuing_agent.settings.for_project(self.cwd, home, (self.provider, self.model))
 
     @property
@@ -517,7 +523,7 @@ class Session(models.Model):
 class Entry(models.Model):
     """The position of one entry in the file, and the data that the rules need. No content is copied.
 
-    The columns from `kind` on repeat what queries ask for; the digest has all of it.
+    The columns from `kind` on repeat values for queries; the digest has all of them.
     """
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="entries", db_index=False)

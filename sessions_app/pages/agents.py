@@ -119,7 +119,7 @@ def agents(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def connect_agent(request: HttpRequest, key: str) -> HttpResponse:
-    """What connecting an agent would change; a POST does it, and tests the connection."""
+    """The page that shows the change to connect an agent; a POST makes it, and tests the connection."""
     agent = _known(key)
     if request.method != "POST":
         return _show(request, "connections/connect.html", agent, planned_connection)
@@ -136,7 +136,7 @@ def connect_agent(request: HttpRequest, key: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def remove_agent(request: HttpRequest, key: str) -> HttpResponse:
-    """What removing a connection would change; a POST does it, or only revokes the token."""
+    """The page that shows the change to remove a connection; a POST makes it, or only revokes the token."""
     agent = _known(key)
     if request.method != "POST":
         return _show(request, "connections/remove.html", agent, planned_removal)
@@ -170,7 +170,7 @@ def test_agent(request: HttpRequest, key: str) -> HttpResponse:
 
 
 def _known(key: str) -> Agent:
-    """Raises Http404."""
+    """The agent with this key. Raises Http404."""
     if key not in AGENTS_WITH_BRIDGES:
         raise Http404
     return AGENTS_WITH_BRIDGES[key]

@@ -261,7 +261,8 @@ def _forget(session: Session, *, gone: bool) -> None:
 
 
 LISTED: Final = 10
-"""The most imported files that a message lists, because a cookie has no room for more. The others are counted."""
+"""The maximum number of imported files listed in a message, because a cookie has no room for more. The others are
+counted."""
 
 
 class SessionFilesInput(forms.FileInput):

@@ -268,9 +268,9 @@ def _used_before(key: int) -> Q:
 
 
 DRAW_SECONDS: Final = 1
-"""Between two renderings: while an agent writes continuously, the list is updated once a second."""
+"""Seconds between two renderings: while an agent writes continuously, the list is updated once a second."""
 IDLE_SECONDS: Final = 30
-"""Without any events: a session stops being live as time passes."""
+"""Seconds after which the list is rendered without any event, because sessions stop being live as time passes."""
 
 _log = logging.getLogger("redline")
 
@@ -306,7 +306,7 @@ class SessionsConsumer(PageConsumer):
         return subscription is not None
 
     async def is_news(self, fact: dict[str, Any]) -> bool:
-        """Every fact causes a new rendering of the list; notices are also passed on unchanged."""
+        """Always True: every fact causes a new rendering of the list. Notices are also passed on unchanged."""
         notice = fact.get("page")
         if notice is not None:
             await self.send(text_data=json.dumps(notice))

@@ -16,7 +16,7 @@ from sessions_app.sessionlog.text import plural
 from sessions_app.web.pages import number_in, wants_fragment
 
 PLACES_OF_ONE: Final = 100
-"""Places that are shown if the search is narrowed to one session."""
+"""The number of places shown if the search is narrowed to one session."""
 
 
 @require_safe

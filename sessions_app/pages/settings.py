@@ -270,7 +270,7 @@ class RootReaderForm(SettingForm):
 
 
 class RereadForm(SettingForm):
-    """Reads a session again. If that fails, the reason is recorded, and nothing is raised."""
+    """Reads a session again. If that fails, the reason is recorded instead of raised."""
 
     session = forms.ModelChoiceField(
         Session.objects.shown().select_related("root"),

@@ -117,12 +117,12 @@ class SearchFilters:
 
     @property
     def everywhere(self) -> str:
-        """The address for all sessions."""
+        """The address of the search in all sessions."""
         return self.address(session=None)
 
     @property
     def unfiltered(self) -> str:
-        """The address without filters."""
+        """The address of the search without filters."""
         return "?" + urlencode({"q": self.query.words})
 
     @property

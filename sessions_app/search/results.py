@@ -49,7 +49,7 @@ from .text_index import text_progress
 
 SESSIONS_ON_PAGE: Final = 10
 PLACES_OF_SESSION: Final = 3
-"""Places that are shown of each session."""
+"""The number of places shown of each session."""
 FACETS: Final[Mapping[str, tuple[str, Mapping[Any, str] | None]]] = {
     "agent": ("Agent", {key: agent.label for key, agent in AGENTS.items()}),
     "in": ("Where", KINDS),
@@ -61,9 +61,9 @@ FACETS: Final[Mapping[str, tuple[str, Mapping[Any, str] | None]]] = {
 _Traits = tuple[str, int, int, str, str]
 WHO_CHARACTERS: Final = 24
 READ_ALL: Final = 20
-"""If at least one session in this many has places, all rows are read, rather than some by their keys."""
+"""If at least one in this many sessions has places, all rows are read instead of some by their keys."""
 CHOICES: Final = 12
-"""The tools and projects that are offered to narrow a search, those with most places."""
+"""The maximum number of tools, or projects, offered to narrow a search, those with the most places first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Facet:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """One place: an entry, and the part of its text around what was found."""
+    """One place: an entry, and the part of its text around the matches."""
 
     entry_id: str
     number: int
@@ -145,7 +145,7 @@ class SearchResults:
     progress: TextProgress
     places: int = 0
     sessions: int = 0
-    """How many of each there are on all pages."""
+    """The number of sessions, and of places, on all pages."""
     found: list[SessionHits] = field(default_factory=list)
     facets: list[Facet] = field(default_factory=list)
     page: int = 1
@@ -153,7 +153,7 @@ class SearchResults:
     passages: int = 0
     milliseconds: int = 0
     left_out: int = 0
-    """Passages with all the words that were not compared with the query, because there are too many."""
+    """The number of passages with all the words that were not compared with the query, because there are too many."""
 
     @property
     def previous(self) -> str:
@@ -196,8 +196,8 @@ def search(
 ) -> SearchResults:
     """The page of results for a query and filters, with some places of each session.
 
-    `shown_only` leaves out sessions that no page shows. With a `limit`, there is one page with so many places, session
-    by session. Raises SystemFailure `search_failed`.
+    `shown_only` leaves out sessions that no page shows. With a `limit`, there is one page with at most this many
+    places, session by session. Raises SystemFailure `search_failed`.
     """
     started = time.perf_counter()
     with TextStore(settings.REDLINE_DATA_DIR) as store:
@@ -418,7 +418,9 @@ class SessionSearch:
 
     @property
     def marks(self) -> str:
-        """What a script marks on the page, as JSON: the words of each term, and whether it also finds longer words."""
+        """The marks for a script on the page, as JSON: the words of each term, and whether it also finds longer
+        words.
+        """
         return json.dumps([term.marks for term in self.query.terms if not term.excluded])
 
 
@@ -448,11 +450,11 @@ def search_session(session: Session, typed: str, entry_id: str = "") -> SessionS
 # ---- matches ---------------------------------------------------------------------------------------------
 
 COMPARED: Final = 400
-"""Passages whose texts are compared with a query: some 40 ms."""
+"""The maximum number of passages whose texts are compared with a query: some 40 ms."""
 
 
 class MatchGroup(msgspec.Struct, frozen=True):
-    """The found passages of one session that are alike."""
+    """The matching passages of one session with the same properties."""
 
     session: int
     kind: int
@@ -574,6 +576,6 @@ def _texts(session: Session, ids: Iterable[int], entries: Mapping[int, Entry]) -
 
 
 def passage_text(agent: Agent, version: int, reader: SessionReader, entry: Entry, kind: PassageKind) -> str:
-    """The text of one kind in an entry, read from the file. Raises what `reparse_entry` raises."""
+    """The text of one kind in an entry, read from the file. Raises the errors of `reparse_entry`."""
     _, texts = reparse_entry(agent, reader, entry, version)
     return next((found.text for found in passages(entry, texts) if found.kind is kind), "")

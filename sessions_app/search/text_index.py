@@ -43,18 +43,18 @@ from sessions_app.sessionlog.session import SCHEMA, unpack
 from sessions_app.storage.session_loader import reparse_entry
 
 CHARACTERS_AT_ONCE: Final = 300_000
-"""Characters in one transaction: some 30 ms."""
+"""The number of characters written in one transaction: some 30 ms."""
 ROWS_AT_ONCE: Final = 500
 MERGED_GROWTH: Final = 1.2
-"""A pass after which the index has grown by this factor ends with making it compact."""
+"""The growth factor of the index in one pass from which it is made compact at the end."""
 PAUSE_SECONDS: Final = 5
-"""Between two passes of the server; longer if a pass itself takes long."""
+"""Seconds between two passes of the server; longer if a pass itself takes long."""
 PURGE_SECONDS: Final = 60
-"""The same for the removal of words."""
+"""Seconds between two removals of words; longer if one itself takes long."""
 WAIT_SECONDS: Final = 10
-"""How long a command waits for the pass of another process."""
+"""How long a command waits for a pass of another process, in seconds."""
 ANNOUNCED_SECONDS: Final = 1
-"""Between two announcements of the progress. A pass that is over before the first is not announced."""
+"""Seconds between two announcements of the progress. A pass that ends before the first is not announced."""
 
 _log = logging.getLogger("redline")
 

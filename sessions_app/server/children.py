@@ -28,7 +28,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 STOP_SECONDS: Final = 10
 NICER: Final = 5
-"""Pages have priority: if the processor is busy, the server goes first."""
+"""The niceness added to children, so that pages have priority if the processor is busy."""
 CHUNK: Final = 1 << 16
 LINE_LIMIT: Final = 1 << 20
 """The maximum length of a fact in bytes; longer lines are ignored."""
@@ -191,10 +191,10 @@ def may_fork() -> bool:
 
 
 def in_two_processes(work: Callable[[Share], Result], here: Share, there: Share) -> tuple[Result, Result]:
-    """The results of `work` on two parts, of the second one in a child process, which ends when this one does.
+    """The results of `work` on two parts; the second part is done in a child process, which ends when this one does.
 
     No connection to a database may be open: SQLite's must not be used after a fork. If the child fails, this process
-    does its part, so it must be possible to continue work that was begun. Results are pickled.
+    does its part, so it must be possible to continue interrupted work. Results are pickled.
     """
     (answer, answering), (alive, living) = os.pipe(), os.pipe()
     child = os.fork()

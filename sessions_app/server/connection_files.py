@@ -99,7 +99,7 @@ def delete_connection(directory: Path, name: str) -> None:
 
 
 def announce_server(directory: Path, port: int) -> None:
-    """Write the server's address into all connections. Raises OSError, and what `only_one_change` raises."""
+    """Write the server's address into all connections. Raises OSError, and the errors of `only_one_change`."""
     with only_one_change(directory):
         for one in connections(directory):
             write_connection(directory, msgspec.structs.replace(one, url=f"http://127.0.0.1:{port}"))

@@ -58,9 +58,10 @@ UNREAD_SECONDS: Final = 10
 IDLE_SECONDS: Final = 5
 MOST_CONNECTIONS: Final = 1_000
 MOST_WAITING: Final = 256
-"""More than a server accepts at once: a connection with a request in progress is read before it could be closed."""
+"""The maximum number of waiting connections: more than a server accepts at once, because a connection with a request in
+progress is read before it could be closed."""
 WAITING_BYTES: Final = 2_000_000
-"""The most bytes of incomplete headers, in all connections together."""
+"""The maximum size of incomplete headers in bytes, in all connections together."""
 
 HEADERS: Final = (
     (
@@ -69,7 +70,7 @@ HEADERS: Final = (
     ),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
-"""Sent with every response, including uvicorn's own; uvicorn adds them."""
+"""The headers of every response, including uvicorn's own; uvicorn adds them."""
 REFUSAL_HEADERS: Final = (
     (b"content-type", b"text/plain; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -80,11 +81,11 @@ REFUSAL_HEADERS: Final = (
     (b"x-frame-options", b"DENY"),
     (b"connection", b"close"),
 )
-"""Sent with responses that are not Django's, in addition to HEADERS."""
+"""The headers of responses that are not Django's, in addition to HEADERS."""
 
 
 class Awaited(Enum):
-    """What the client has to send next."""
+    """The data that the client must send next."""
 
     NOTHING = "nothing"
     HEADERS = "the rest of a request's headers"
@@ -117,7 +118,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes stored of incomplete headers."""
+        """The stored bytes of incomplete headers."""
         return self._received if self._awaited is Awaited.HEADERS else 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -194,7 +195,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
     def _await(self, awaited: Awaited) -> None:
-        """Start the client's turn, or end it."""
+        """Wait for something from the client, within its time limit, or for nothing."""
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
@@ -292,7 +293,7 @@ def listening_from(port: int, hosts: Sequence[str]) -> Iterator[list[socket.sock
 
 
 def shared_port(listeners: Sequence[socket.socket]) -> int:
-    """The port that all of them share."""
+    """The port shared by all sockets."""
     port: int = listeners[0].getsockname()[1]
     return port
 

@@ -43,22 +43,22 @@ from sessions_app.sessionlog.text import printable
 from .connection_files import PATH, ConnectedAgent, connection
 
 FIRST_SECONDS: Final = 60
-"""How long the first answer may take: the server first reads what was added to the session."""
+"""The timeout of the first answer, in seconds: the server first reads the part that was added to the session."""
 POLL_SECONDS: Final = 10
 LAST_SECONDS: Final = 3
-"""How long the report that the agent no longer waits may take."""
+"""The timeout of the report that the agent no longer waits, in seconds."""
 WITHDRAWN: Final[Mapping[str, Any]] = {"outcome": "withdrawn"}
 
 
 class HookOutcome(NamedTuple):
-    """What the agent does next, and why, in one line."""
+    """The agent's next step, and the reason in one line."""
 
     step: HookStep
     message: str
 
 
 def lost(reason: str, why: str) -> HookOutcome:
-    """The outcome if the server answered first and then no longer does."""
+    """The outcome if the server stops responding after its first answer."""
     if reason == MANUAL:
         return HookOutcome(
             HookStep.CONTINUE,
@@ -190,11 +190,14 @@ class ServerRequests:
         self._name = name
 
     def post(self, path: str, body: Mapping[str, Any], seconds: float) -> ServerAnswer:
-        """Raises NoAnswer and RequestRefused, as `get` does."""
+        """Send a POST request. Arguments and errors are those of `get`."""
         return self._send("POST", path, json.dumps(body).encode(), seconds)
 
     def get(self, path: str, seconds: float) -> ServerAnswer:
-        """`path` follows that of the API; `seconds` is the time for the whole answer."""
+        """Send a GET request. `path` is relative to that of the API; `seconds` is the time limit for the whole answer.
+
+        Raises NoAnswer and RequestRefused.
+        """
         return self._send("GET", path, None, seconds)
 
     def _send(self, method: str, path: str, body: bytes | None, seconds: float) -> ServerAnswer:

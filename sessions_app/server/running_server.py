@@ -168,7 +168,7 @@ def has_ended(directory: Path, session: str) -> bool:
 
 
 def _ended(directory: Path) -> dict[str, int]:
-    """When browser sessions were ended, in seconds since 1970."""
+    """The times at which browser sessions were ended, in seconds since 1970, by session."""
     try:
         lines = (directory / ENDED_FILE).read_text(encoding="ascii").splitlines()
     except FileNotFoundError:

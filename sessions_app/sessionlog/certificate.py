@@ -45,18 +45,18 @@ class PackageResult(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LedgerResult(msgspec.Struct, frozen=True, rename="camel"):
-    """How much of the requests that a session records is explained by reading it."""
+    """How many of the requests recorded in a session its reading explains."""
 
     requests: int
     compared: int
-    """The last of the requests, whose messages are compared."""
+    """The number of latest requests whose messages are compared."""
     equal: int
-    """The compared requests of which every message is explained."""
+    """The number of compared requests in which every message is explained."""
     messages: int
     reproduced: int
-    """Messages that Redline makes of the lines before the request."""
+    """The number of messages that Redline derives from the lines before the request."""
     recorded: int
-    """The other messages that the session contains as they were sent: they have words of the client's."""
+    """The number of other messages that the session contains as sent, because they have words of the client's."""
 
     @property
     def sentence(self) -> str:
@@ -100,7 +100,7 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
     ledger: LedgerResult | None = None
     """The result for the recorded requests; None if the session records none."""
     versions: str = ""
-    """The agent with the versions that read the session so."""
+    """The agent and its versions that read the session in this way."""
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as JSON, to be stored."""
@@ -118,7 +118,7 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def holds(self) -> bool:
-        """Whether nothing that was checked speaks against continuing the session."""
+        """Whether no check found an obstacle to continuing the session."""
         is_bad = any(one.outcome.is_bad for one in self._compared)
         return not (self.unrepaired or self.refusal or self.difference or is_bad)
 

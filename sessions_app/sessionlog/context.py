@@ -61,7 +61,7 @@ def significant(tokens: int) -> int:
 
 
 def apportion(total: int, weights: Sequence[int]) -> list[int]:
-    """Whole parts of a total in proportion to weights, which together are the total: the largest remainders go up."""
+    """Divide a total into whole parts in proportion to weights (largest remainder method); their sum is exact."""
     whole = sum(weights)
     if not whole:
         return [0] * len(weights)
@@ -73,9 +73,10 @@ def apportion(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def steady_shares(total: int, estimates: Sequence[int], ratio: float) -> list[int]:
-    """Whole parts that together are a total that is about `ratio` times the estimates: the largest fractions go up.
+    """Divide a total, which is about `ratio` times the sum of the estimates, into whole parts; the largest fractions
+    are rounded up.
 
-    When an estimate is added or taken away, almost all other parts stay what they were; `apportion` moves any of them.
+    When an estimate is added or removed, almost all other parts stay the same; `apportion` may change any of them.
     """
     found = [math.floor(ratio * estimate) for estimate in estimates]
     by_fraction = sorted(
@@ -121,32 +122,32 @@ class ContextSize(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> int:
-        """The number for people: to three significant digits unless it is exact."""
+        """The displayed number: three significant digits, unless it is exact."""
         return significant(self.tokens) if self.is_rounded else self.tokens
 
     def of(self, estimate: int) -> int:
-        """A part of the context in this measure, to a whole token."""
+        """The tokens of a part with this estimate in this measure, as a whole number."""
         return round(self.ratio * estimate)
 
     def at(self, estimate: int) -> int:
-        """The tokens of this context when its estimate was another."""
+        """The tokens of this context for another estimate of it."""
         return max(0, self.tokens + self.of(estimate) - self.of(self.estimate))
 
     def without(self, part: int) -> ContextSize:
-        """The size when a part with this estimate is gone: never larger."""
+        """The size without a part with this estimate; never larger."""
         if not part:
             return self
         left = self.estimate - part
         return ContextSize(self.at(left), Basis.ABOUT, self.ratio, left)
 
     def shares(self, estimates: Sequence[int]) -> list[int]:
-        """Parts in this measure that together are exactly the whole of them."""
+        """The tokens of each part in this measure; their sum is exactly the tokens of the whole."""
         return apportion(self.of(sum(estimates)), estimates)
 
     def contents(self, weights: Sequence[int]) -> tuple[list[int], int]:
-        """What parts with these weights have of the context, and what is in none of them: together they are its size.
+        """The tokens of parts with these weights, and the tokens outside all of them; together they are the size.
 
-        The provider also counts what is not in the session: instructions and tools.
+        The provider also counts content that is not in the session: instructions and tools.
         """
         inside = min(self.tokens, self.of(self.estimate))
         if abs(self.tokens - inside) <= 1 and any(weights):
@@ -155,7 +156,7 @@ class ContextSize(msgspec.Struct, frozen=True):
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """The known facts about a branch's measure."""
+    """The data for measuring the contexts of a branch."""
 
     report: Measured | None = None
     """The last report of the provider, with the estimate of the context then, even if it was compacted since."""
@@ -164,7 +165,7 @@ class Measure(msgspec.Struct, frozen=True):
 
     @property
     def is_of_another_context(self) -> bool:
-        """Whether the report is too small to be of the context that was estimated."""
+        """Whether the report is too small for the estimated context."""
         return self.report is not None and self.report.ratio < LEAST
 
     @property
@@ -173,7 +174,9 @@ class Measure(msgspec.Struct, frozen=True):
         return self.report is None or not LEAST <= self.report.ratio <= MOST
 
     def size_of(self, estimate: int, *, is_compacted: bool = False) -> ContextSize:
-        """The size of a context with this estimate; `is_compacted` if a part of it was replaced or deleted since."""
+        """The size of a context with this estimate; `is_compacted`: part of it was replaced or deleted since the
+        report.
+        """
         report, sample = self.report, self.sample
         by_count = sample.ratio if sample is not None and sample.estimate else 1.0
         if report is None or self.is_of_another_context:
@@ -191,9 +194,9 @@ UNKNOWN_SIZE: Final = ContextSize(0, Basis.ABOUT)
 
 
 class InheritedMeasure(msgspec.Struct, frozen=True):
-    """The measure of a context of which Redline then deleted a part.
+    """The measure of a context from which Redline then deleted a part.
 
-    What the session has of reports up to `size`, in bytes, is of contexts with more in them than the session now has.
+    Reports in the session up to `size`, in bytes, are of larger contexts than the session now has.
     """
 
     size: int
@@ -214,7 +217,7 @@ class Sending(msgspec.Struct, frozen=True):
     drops_empty_messages: bool = False
     """Messages of users and assistants without content are left out."""
     pairs_anywhere: bool = False
-    """A result may follow its call at any distance, and the conversation may begin with anyone."""
+    """A result may follow its call at any distance, and the first message may have any role."""
 
 
 NO_REPAIRS: Final = Sending()
@@ -224,14 +227,14 @@ NO_REPAIRS: Final = Sending()
 ANY_WINDOW: Final = 2**53
 """Larger than every window: an error message is an overflow whatever the window is, even if it is unknown."""
 READ_CHARACTERS: Final = 4_000
-"""The part of an error message that is read; some contain the whole request, after the reason."""
+"""The number of characters read of an error message; some contain the whole request, after the reason."""
 FILLED_PERCENT: Final = 99
 
 _PASSES: Final = re.compile(
     r"rate.?limit|too many requests|throttl|quota|overloaded|service unavailable|please wait|try again in"
     r"|tokens? per (?:min|hour|day|second)|\btp[md]\b|\bstatus(?: code)?:? 429\b|^(?:error:? )?429\b"
 )
-"""Errors that pass with time."""
+"""Errors that are temporary."""
 
 OVERFLOWS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     (who, re.compile(words))
@@ -267,7 +270,7 @@ OVERFLOWS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("Cerebras, Mistral", r"\b4(?:00|13) (?:status code )?\(no body\)"),
     )
 )
-"""Providers and their messages, in lower case and with single blanks."""
+"""Providers and the patterns of their messages, in lower case and with single blanks."""
 
 
 def tells_overflow(words: str) -> bool:
@@ -294,7 +297,7 @@ NEVER_FIRST: Final = frozenset({Role.SYSTEM, Role.TOOL_RESULT})
 """The roles of messages with which a kept part never begins: see `ActiveContext.after_first`."""
 USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
 SAMPLE: Final = 60_000
-"""The estimate of the beginning of a branch that is counted."""
+"""The estimate, in tokens, of the beginning of a branch that is counted."""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -316,7 +319,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def of(entry: Entry) -> Message:
-        """The message that an entry is, as recorded."""
+        """The message of an entry, as recorded."""
         return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
 
     @property
@@ -332,7 +335,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnreadableEntry(NamedTuple):
-    """An entry because of which the agent cannot open the branch, and what happens."""
+    """An entry that keeps the agent from opening the branch, and the consequence."""
 
     entry: Entry
     reason: str
@@ -355,7 +358,7 @@ class ActiveContext:
     reader: str
     messages: tuple[Message, ...]
     newest_compaction: Entry | None
-    """The newest entry on the branch because of which this reader left something out."""
+    """The newest entry on the branch for which this reader omitted something."""
     open_ended: bool = False
     """Whether an appended entry may change how earlier ones are rebuilt."""
     sending: Sending = NO_REPAIRS
@@ -363,7 +366,7 @@ class ActiveContext:
     refused: UnreadableEntry | None = None
     """The reason why the agent refuses the branch; the messages are then those without that entry."""
     removed: frozenset[str] = frozenset()
-    """The ids of the messages that deletions and edits left out; not of those that a summary replaced."""
+    """The ids of the messages removed by deletions and edits, not of those replaced by a summary."""
 
     @property
     def estimate(self) -> int:
@@ -410,9 +413,9 @@ class Tally(msgspec.Struct):
     at_answer: int = 0
     """The estimate of the context up to the last answer."""
     sampled_at: str = ""
-    """The last entry of the branch when its beginning was counted."""
+    """The last entry of the branch when the sample was counted."""
     open_ended: bool = False
-    """Whether a later entry can change what was counted; if so, everything is counted again."""
+    """Whether a later entry can change the totals of earlier ones; then everything is counted again."""
     overflown: int | None = None
     """The window that the last assistant message reported as too small, if it came after every compaction."""
     answered_by: tuple[str, str] | None = None
@@ -428,7 +431,7 @@ class Tally(msgspec.Struct):
         rebuild: Rebuild,
         inherited: InheritedMeasure | None = None,
     ) -> Tally:
-        """The totals of the context that was rebuilt from a branch. `rebuild` does the same with its beginning."""
+        """The totals of a branch, given its context. `rebuild` gives the context of a beginning of the branch."""
         newest = context.newest_compaction
         answers = [place for place, entry in enumerate(branch) if _is_answer(entry)]
         last = branch[answers[-1]] if answers else None
@@ -515,7 +518,9 @@ class Tally(msgspec.Struct):
 
 
 def last_report(branch: Sequence[Entry], since: int = 0) -> int | None:
-    """The place of the last answer on a branch that reports its context, from this offset on; None if there is none."""
+    """The index of the last answer on a branch that reports its context, from this file offset on; None if there is
+    none.
+    """
     places = range(len(branch) - 1, -1, -1)
     return next(
         (at for at in places if _is_answer(branch[at]) and _reports(branch[at]) and branch[at].offset >= since), None
@@ -533,7 +538,7 @@ def _is_answer(entry: Entry) -> bool:
 
 
 def _reports(entry: Entry) -> bool:
-    """Whether an answer tells the size of its context. Agents do not count a report of zero tokens."""
+    """Whether an answer reports the size of its context. Agents do not count a report of zero tokens."""
     return bool(entry.usage) and not entry.empty and entry.stop_reason not in USAGE_IS_VOID
 
 

@@ -69,9 +69,9 @@ class Finding(NamedTuple):
     kind: str
     """A `DamageKind`, or a `ProviderRule`."""
     number: int
-    """The line, from 1."""
+    """The line number, from 1."""
     offset: int
-    """The line's first byte."""
+    """The offset of the line in bytes."""
     length: int
     detail: str
     consequences: tuple[AgentConsequence, ...]
@@ -86,7 +86,7 @@ class Finding(NamedTuple):
 
     @property
     def severity(self) -> Severity:
-        """The worst that happens in any agent."""
+        """The worst severity for any agent."""
         found = {consequence.severity for consequence in self.consequences}
         return next((one for one in Severity if one in found), Severity.NONE)
 
@@ -108,9 +108,9 @@ class Examination(NamedTuple):
     """The faults that an agent finds in one of its files, and the tree of its entries."""
 
     findings: list[Finding]
-    """The first FINDINGS_KEPT of its lines, and as many of its tree."""
+    """The first FINDINGS_KEPT findings about lines, and as many about the tree."""
     more: int
-    """The number of the others."""
+    """The number of findings that are not kept."""
     tree: SessionTree
 
     def obstacle(self, agent: str) -> str:
@@ -151,9 +151,9 @@ def damage_finding(
 
 
 KEPT_CALLS: Final = 200
-"""How many calls of a stored conversation are remembered."""
+"""The maximum number of calls remembered in a stored conversation."""
 SENTENCE_CHARACTERS: Final = 500
-"""How much of a sentence is stored: ids can be of any length."""
+"""The maximum stored length of a sentence, in characters: ids can be of any length."""
 
 
 class ProviderRule(StrEnum):
@@ -162,15 +162,16 @@ class ProviderRule(StrEnum):
     UNANSWERED_CALL = "unanswered_call"
     """Each call is answered directly after its assistant message."""
     REPEATED_CALL_ID = "repeated_call_id"
-    """Each call has an id of its own."""
+    """The id of each call is unique."""
     STRAY_RESULT = "stray_result"
     """Each result has a call in the assistant message before it, with nothing but other results between them."""
     REPEATED_RESULT = "repeated_result"
     """Each call is answered once."""
     CHANGED_THINKING = "changed_thinking"
-    """The latest assistant message has its thinking: every block, in order, at the start if it was there."""
+    """The thinking of the latest assistant message is unchanged: every block is there, in order, and first if it was
+    first."""
     EMPTY_CONTENT = "empty_content"
-    """Users and assistants say something, and the result of a failed call is not empty."""
+    """Messages of users and assistants, and results of failed calls, are not empty."""
     ASSISTANT_FIRST = "assistant_first"
     """The first message is not an assistant's."""
 
@@ -201,7 +202,7 @@ class Violation(NamedTuple):
 
     @property
     def identity(self) -> tuple[ProviderRule, str, str, bool]:
-        """What makes it the same violation in two contexts of a session: the beginning is the same, whoever has it."""
+        """Identifies the violation in different contexts of a session; for ASSISTANT_FIRST, regardless of the entry."""
         entry_id = "" if self.rule is ProviderRule.ASSISTANT_FIRST else self.entry_id
         return self.rule, entry_id, self.call_id, self.is_repaired
 
@@ -229,13 +230,13 @@ class Breakage(msgspec.Struct, frozen=True):
 
 
 def violations(context: ActiveContext) -> tuple[Violation, ...]:
-    """All violations in what the agent would send of a context, in the order of the messages."""
+    """All violations in the messages that the agent would send of a context, in order."""
     conversation = SentConversation(context.sending)
     return (*conversation.read(context.messages), *conversation.violations_at_end())
 
 
 def new_violations(before: Sequence[Violation], after: Sequence[Violation]) -> tuple[Violation, ...]:
-    """The violations that were not there before. A repaired one is new if it is not repaired any more."""
+    """The violations that are only in `after`. One that was repaired before counts as new if it no longer is."""
     known = {one.identity for one in before}
     return tuple(one for one in after if one.identity not in known)
 
@@ -245,20 +246,20 @@ class SentConversation(msgspec.Struct):
 
     sending: Sending
     calls: dict[str, str] = {}
-    """The entry of each call so far, by its id."""
+    """For each call so far, the id of its entry, by call id."""
     unsent_calls: dict[str, str] = {}
-    """The same for assistant messages that are not sent."""
+    """As `calls`, for assistant messages that are not sent."""
     open_calls: dict[str, str] = {}
-    """The same for the assistant message before the current results; for all of them if pairs may be anywhere."""
+    """As `calls`, for the assistant message before the current results, or for all of them if pairs may be anywhere."""
     answered: set[str] = set()
     """The open calls that have a result."""
     has_begun: bool = False
     reply: str = ""
-    """The reply that may go on: see `Entry.reply`."""
+    """The id of a reply that may continue: see `Entry.reply`."""
     changed_thinking: str | None = None
     """The latest assistant message that is sent, if its thinking was changed."""
     breakage: Breakage | None = None
-    """The first violation so far that the agent does not repair, or what makes it refuse the branch."""
+    """The first violation so far that the agent does not repair, or the reason why it refuses the branch."""
 
     @classmethod
     def of(cls, context: ActiveContext) -> SentConversation:
@@ -270,7 +271,7 @@ class SentConversation(msgspec.Struct):
         return conversation
 
     def add(self, messages: Iterable[Message]) -> None:
-        """Continue with these messages."""
+        """Continue with these messages, and record the first breakage."""
         for violation in self.read(messages):
             if self.breakage is None and not violation.is_repaired:
                 self.breakage = Breakage.by(violation)
@@ -290,7 +291,7 @@ class SentConversation(msgspec.Struct):
             self.answered = set()
 
     def read(self, messages: Iterable[Message]) -> Iterator[Violation]:
-        """Continue with these messages; gives their violations, except those that depend on what follows."""
+        """Continue with these messages; yields their violations, except those that depend on later messages."""
         for message in messages:
             if not message.sent or message.as_text or message.role == Role.SYSTEM:
                 continue

@@ -1,6 +1,6 @@
 """Digests of recorded entries, their control contents, and the parts of them that a plan may delete.
 
-They are everything that the rules need, without the content.
+Digests contain everything that the rules need, without the content.
 """
 
 from __future__ import annotations
@@ -82,25 +82,26 @@ class BoundaryControl(msgspec.Struct, frozen=True, gc=False):
     anchor_id: str | None = None
     """The entry that they follow; None for the boundary itself."""
     segment: tuple[str, str] | None = None
-    """The first and the last entry that versions keep which do not honour a list."""
+    """The first and the last entry kept by versions that do not honour a list."""
     trigger: str = ""
     """Its cause, as recorded."""
     tokens_before: int | None = None
     """The context before it and after it, in tokens, as its writer counted them."""
     tokens_after: int | None = None
     turns: int | None = None
-    """How many of the user's last messages it takes back with what follows them; None if it does not count them."""
+    """The number of the user's last messages that it reverts, with everything after them; None if it does not count
+    them."""
     began_id: str | None = None
-    """The first entry of the compaction's own question or answer, if these are recorded before the boundary: the
-    conversation was without them."""
+    """The first entry of the compaction's own question or answer, if they are recorded before the boundary; the
+    compacted conversation did not contain them."""
 
 
 class EditControl(msgspec.Struct, frozen=True):
-    """A replacement for an entry's content, or its removal. The new content is the edit's own: its blocks and texts."""
+    """A replacement for an entry's content, or its removal. The new content is in the blocks and texts of the edit."""
 
     target_id: str | None
     effect: Literal["removes", "replaces", "undefined"]
-    """`undefined` if it does not say what the content is replaced by."""
+    """`undefined` if it has no valid replacement."""
     is_text: bool = False
     """Whether the new content is a text instead of an array; as blocks, it is one block of text."""
 
@@ -215,7 +216,9 @@ class EntryKind(IntEnum):
 
 
 def _among(*kinds: EntryKind) -> tuple[bool, ...]:
-    """For each kind, by its number, whether it is one of these. A set would hash a kind with code of Python."""
+    """For each kind, by its number, whether it is one of these. Faster than a set, which would hash a kind in Python
+    code.
+    """
     return tuple(kind in kinds for kind in EntryKind)
 
 
@@ -240,13 +243,14 @@ class Block(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @staticmethod
     def of(index: int, block_type: str, units: int) -> Block:
-        """A block whose own estimate is what it adds to its entry's."""
+        """A block whose own estimate equals its part of the entry's."""
         return Block(index, block_type, block_tokens(units), units)
 
     @staticmethod
     def of_call(index: int, call_id: str | None, name: str, arguments: str, shown_id: str) -> tuple[Block, str]:
-        """The block of a tool call, given its arguments as JSON, and the text that it is shown as. Its own estimate is
-        that of this text."""
+        """The block of a tool call, given its arguments as JSON, and its displayed text, on which its own estimate is
+        based.
+        """
         text = trim(f"{BlockType.TOOL_CALL} {shown_id} {name} {arguments}")
         units = utf16_length(name) + utf16_length(arguments)
         return Block(index, BlockType.TOOL_CALL, block_tokens(utf16_length(text)), units, call_id), text
@@ -281,7 +285,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     length: int
     id: str
     parent_id: str | None
-    """The id of the entry that it follows; of one beside the conversation, of the entry that it names as the end."""
+    """The id of the entry that it follows; for one beside the conversation, that of the entry that it names as the
+    end."""
     type: str
     """The agent's name for it. Shown as recorded; decisions depend on `kind`."""
     kind: EntryKind = EntryKind.OTHER
@@ -291,8 +296,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     tokens: int = 0
     """The estimate of the whole entry as recorded."""
     blocks: tuple[Block, ...] | None = None
-    """The recorded content blocks; None if the content is not an array. Of an edit: those of the new content, with the
-    units of the role that usually has such blocks."""
+    """The recorded content blocks; None if the content is not an array. For an edit: the blocks of the new content,
+    with the units for the role that usually has such blocks."""
     result_for: str | None = None
     """The id of the tool call that a tool result answers."""
     tool_name: str = ""
@@ -314,7 +319,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     reply: str = ""
     """The id of the model's reply that it is a part of, if the agent records one reply as several entries."""
     subagent: str = ""
-    """Of a tool result: the id of the session of the subagent that the call started, as in its header."""
+    """For a tool result: the id of the session of the subagent that the call started, as in its header."""
     control: Control | None = None
     """The content of an entry of the kinds DELETION to THINKING_LEVEL and BOUNDARY."""
 
@@ -370,14 +375,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 class Texts(msgspec.Struct, frozen=True, gc=False):
     """The texts of one entry: one per content block, or the whole if the content is not an array.
 
-    A compaction that repeats a system message has both: the summary is the whole, the system message is the block. So
-    has an edit whose new content is a text.
+    A compaction that repeats a system message has both: the summary is the whole, the system message is the block. The
+    same applies to an edit whose new content is a text.
     """
 
     whole: str | None
     blocks: tuple[str, ...]
     opaque: tuple[Opaque, ...] = ()
-    """The parts of the entry that are not text, in order; a label stands for each in these texts."""
+    """The parts of the entry that are not text, in order; in these texts, a label replaces each of them."""
 
     def block(self, index: int) -> str:
         """The text of the block at this index of the recorded array."""
@@ -417,7 +422,7 @@ class Stats(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Exactly what was approved. A commit creates it from a plan that the airlock accepted."""
+    """An approved deletion. A commit creates it from a plan that the airlock accepted."""
 
     targets: tuple[Target, ...]
     protected_entry_ids: tuple[str, ...]

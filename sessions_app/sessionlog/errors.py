@@ -60,4 +60,4 @@ class SystemFailure(RedlineError):
 
 
 class Stopped(Exception):
-    """Work in the background was stopped by the user."""
+    """The user stopped a background job."""

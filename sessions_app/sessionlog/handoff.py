@@ -1,4 +1,4 @@
-"""A hand-off: what is kept of a conversation as Markdown, to be pasted into a new one."""
+"""A hand-off: the kept part of a conversation as Markdown, to be pasted into a new one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FENCE: Final = "```"
 
 
 def handoff(messages: Iterable[Message], texts: Mapping[str, Texts]) -> str:
-    """The kept messages in order, thinking left out; `texts` are those of their entries, by id."""
+    """The kept messages in order, without thinking; `texts` are those of their entries, by id."""
     return "\n\n".join(filter(None, (_section(one, texts[one.source.id]) for one in messages))) + "\n"
 
 
@@ -38,7 +38,7 @@ def _block_text(block: Block, texts: Texts) -> str:
 
 
 def fenced(text: str) -> str:
-    """A text in a fence that it does not contain."""
+    """A text in a code fence longer than any that it contains."""
     fence = _FENCE
     while fence in text:
         fence += "`"

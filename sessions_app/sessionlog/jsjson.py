@@ -4,9 +4,9 @@ The agents are JavaScript programs, so JavaScript's rules apply: the length of a
 units, every number is a double, and `JSON.stringify` determines how a tool call's arguments look. Token estimates
 depend on all three (https://tc39.es/ecma262/#sec-json.stringify).
 
-What is kept of a recorded line keeps its bytes: `members`, `items` and `splice` work on the bytes of JSON that a parser
-has accepted. Only a newline ends a line. The last line of a file may lack its newline, because an agent may be writing
-it at this moment: it is returned with `complete` False, and the next reading starts at its offset again.
+Unchanged parts of a recorded line keep their bytes: `members`, `items` and `splice` work on the bytes of JSON that a
+parser has accepted. Only a newline ends a line. The last line of a file may lack its newline, because an agent may be
+writing it at this moment: it is returned with `complete` False, and the next reading starts at its offset again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _print_string: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 MAX_SAFE_INTEGER: Final = 2**53
 MAX_DIGITS: Final = 310
-"""No double has more digits before its decimal point, including the sign."""
+"""The maximum length of a double before its decimal point, including the sign."""
 _ARRAY_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z")
 # https://tc39.es/ecma262/#sec-white-space and line terminators
 _WHITE_SPACE: Final = (
@@ -84,7 +84,7 @@ def _parse_leniently(raw: bytes) -> Any:
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """For a decoder: NaN and Infinity are not JSON."""
+    """Raise ValueError for NaN and Infinity, which are not JSON; for a decoder."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -159,7 +159,7 @@ def stringify(value: object) -> str:
 
 
 def json_bytes(value: object) -> bytes:
-    """The same as `stringify` in UTF-8, as agents write it."""
+    """As `stringify`, in UTF-8, as agents write it."""
     return stringify(value).encode()
 
 

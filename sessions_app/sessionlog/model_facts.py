@@ -20,7 +20,7 @@ def undated(model: str) -> str:
 
 
 def of_model(values: Mapping[str, T], model: str) -> T | None:
-    """The value of a model in a configuration by model: under its own name, else under the undated one."""
+    """The value for a model in a mapping by model name: under its own name, else under the undated one."""
     return values[model] if model in values else values.get(undated(model))
 
 
@@ -64,7 +64,7 @@ def window_of(
 
 MILLION: Final = 1_000_000
 MOST: Final = 1_000_000
-"""US dollars for a million tokens: anything above is not a price."""
+"""The maximum valid price, in US dollars for a million tokens."""
 
 
 class InputPrices(NamedTuple):
@@ -86,7 +86,9 @@ class InputPrices(NamedTuple):
 
 
 def configured_prices(values: Mapping[str, Any], read: str, write: str) -> InputPrices | None:
-    """The prices in an agent's configuration of a model, with its names for those of the cache; None if it has none."""
+    """The prices of a model in an agent's configuration, which has its own names for those of the cache; None if it has
+    none.
+    """
     price = _price(values.get("input"))
     return None if price is None else InputPrices(price, _price(values.get(read)), _price(values.get(write)))
 

@@ -1,11 +1,13 @@
-"""PURE: what a model receives of an entry that is not text: images, documents, and what only its provider can read.
+"""PURE: the parts of an entry that a model receives and that are not text: images, documents, and content that only its
+provider can read.
 
-Its estimate is in UTF-16 units, as that of a text. An image has that of the agents, and so has a page of a document; of
-what is encrypted, Base64 gives the length. The size of an image is read from the first bytes of its file (PNG, JPEG,
-GIF and WebP). Nothing is decoded, and what is recorded is not trusted: a damaged file has no size, or a wrong one.
+Estimates are in UTF-16 units, as for text. An image is estimated as by the agents, and so is a page of a document; for
+encrypted content, the length in Base64 gives the estimate. The size of an image is read from the first bytes of its
+file (PNG, JPEG, GIF and WebP). Nothing is decoded, and recorded data is not trusted: a damaged file has no size, or a
+wrong one.
 
-What a provider counts for an image depends on its size (`image_tokens`), by the formulas that providers publish (their
-guides to images, September 2026):
+The tokens that a provider counts for an image depend on its size (`image_tokens`), by the formulas that providers
+publish (their guides to images, September 2026):
 
 | models                         | tokens                                    | it is made smaller until it has at most |
 |--------------------------------|-------------------------------------------|-----------------------------------------|
@@ -16,7 +18,7 @@ guides to images, September 2026):
 | GPT 4o to 5.1, o1, o3          | a base, and more for each square of 512   | sides of 2,048 and 768 pixels           |
 
 Worked example, for an image of 3,840 × 2,160 pixels: Claude Opus 5 sees it as 2,576 × 1,449, which 92 × 52 = 4,784
-squares cover. Other models have the estimate of the agents.
+squares cover. For other models, the agents' estimate is used.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 HEAD_CHARACTERS: Final = 1 << 18
-"""How much of an image in Base64 is looked at, a multiple of four: a JPEG may have a preview before its size."""
+"""The number of Base64 characters read of a JPEG, a multiple of four: a preview may precede its size."""
 _FEW_CHARACTERS: Final = 64
-"""The same for the other formats."""
+"""The number of Base64 characters read of other formats."""
 _MOST_PIXELS: Final = 1 << 16
-"""No side of an image that a model takes is longer."""
+"""The maximum side of an image, in pixels, that any model accepts."""
 _PNG: Final = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 _GIFS: Final = (b"GIF87a", b"GIF89a")
 _JPEG: Final = b"\xff\xd8"
@@ -44,11 +46,11 @@ _ALONE: Final = frozenset({0x01, *range(0xD0, 0xD8)})
 """The JPEG markers without a length."""
 _DATA_MARK: Final = ";base64,"
 _LONGEST_MARK: Final = 200
-"""The characters of a data URL within which its data begins."""
+"""The number of characters of a data URL within which its data must begin."""
 
 
 class ImageSize(NamedTuple):
-    """Pixels."""
+    """The width and height of an image in pixels."""
 
     width: int
     height: int
@@ -110,23 +112,23 @@ def _jpeg_sizes(head: bytes) -> Iterator[ImageSize]:
 
 
 IMAGE: Final = "[image]"
-"""Stands for an image in a text."""
+"""The text that replaces an image."""
 IMAGE_UNITS: Final = 4_800
 PAGE_BYTES: Final = 100_000
-"""The bytes of a document that are estimated like an image: about a page."""
+"""The number of bytes of a document that are estimated like one image: about a page."""
 
 
 class Opaque(msgspec.Struct, frozen=True, gc=False):
-    """One such part of an entry."""
+    """A part of an entry that is not text."""
 
     units: int
-    """Its estimate."""
+    """Its estimate in UTF-16 units."""
     block: int | None = None
-    """The index of the block that it is, or is in; None if the content is not an array."""
+    """The index of its block; None if the content is not an array."""
     label: str = ""
-    """The line that stands for it in the texts of the entry."""
+    """The line that replaces it in the texts of the entry."""
     size: ImageSize | None = None
-    """That of an image, if it is found."""
+    """The size of an image; None if it is not found."""
 
     @staticmethod
     def image(base64: str, block: int | None = None, label: str = IMAGE) -> Opaque:
@@ -140,7 +142,7 @@ class Opaque(msgspec.Struct, frozen=True, gc=False):
 
 
 def bytes_of(base64: str) -> int:
-    """The length of what is encoded as Base64."""
+    """The length in bytes of Base64 data, decoded."""
     return max(0, len(base64) * 3 // 4 - base64[-2:].count("="))
 
 
@@ -152,17 +154,17 @@ def document_units(base64: str) -> int:
 _CLAUDE: Final = re.compile(r"claude\D*(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 _GPT: Final = re.compile(r"(?:^|/)(?:gpt-|(?=o\d|codex))(\S*)")
 _STEPS: Final = 60
-"""How often an interval is halved to find a scale."""
+"""The number of bisection steps to find a scale."""
 
 
 class _Squares(NamedTuple):
-    """A model that sees squares of so many pixels, each of which is so many tokens."""
+    """A model that divides images into squares, each of which costs a number of tokens."""
 
     side: int
     most: int
-    """Squares."""
+    """The maximum number of squares."""
     longest: int = 1 << 16
-    """The pixels of the longer side."""
+    """The maximum length of the longer side, in pixels."""
     tokens: float = 1.0
 
 
@@ -193,7 +195,7 @@ _BY_NAME: Final[tuple[tuple[str, _Squares | _Tiles], ...]] = (
     ("o", _Tiles(75, 150)),
     ("", _Squares(32, 2_500, tokens=1.2)),
 )
-"""OpenAI's models by the beginning of what follows `gpt-` in their names; the first one that fits counts."""
+"""OpenAI's models by the beginning of their name after `gpt-`; the first match counts."""
 
 
 def image_tokens(model_id: str, size: ImageSize) -> int | None:
@@ -220,7 +222,7 @@ def _model(model_id: str) -> _Squares | _Tiles | None:
 
 
 def _seen(size: ImageSize, model: _Squares) -> tuple[float, float]:
-    """The largest image of the same shape that a model takes."""
+    """The size to which a model scales an image down, with the same proportions."""
     high = min(1.0, model.longest / max(size))
     if _squares(_scaled(size, high), model.side) <= model.most:
         return _scaled(size, high)
@@ -239,5 +241,5 @@ def _scaled(size: tuple[float, float], scale: float) -> tuple[float, float]:
 
 
 def _squares(size: tuple[float, float], side: int) -> int:
-    """How many squares cover an image. What rounding adds to a side makes no further square."""
+    """The number of squares that cover an image. Rounding errors of a side do not add a square."""
     return math.prod(max(1, math.ceil(round(pixels, 6) / side)) for pixels in size)

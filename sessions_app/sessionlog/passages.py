@@ -20,14 +20,16 @@ from .jsjson import well_formed
 from .tree import SessionTree
 
 MAX_CHARACTERS: Final = 1_000_000
-"""How much of a passage is indexed."""
+"""The maximum number of characters of a passage that are indexed."""
 _ENCODED: Final = re.compile(r"[A-Za-z0-9+/]{65,}={0,2}")
-"""Longer than a SHA-256. Without this, each line of an encoded file would be a separate word."""
+"""Encoded data: runs longer than a SHA-256. If it were indexed, each line of an encoded file would be a separate
+word."""
 _AS_RUN: Final = bytes(ord("x" if re.match(r"[A-Za-z0-9+/]", chr(code)) else " ") for code in range(256))
 _RUN: Final = b"x" * 65
-"""What `_AS_RUN` makes of a run of `_ENCODED`: this is found in a hundredth of the time, and few texts have one."""
+"""The result of `_AS_RUN` for the shortest `_ENCODED`. Searching for it first is a hundred times faster, and few texts
+have one."""
 _SLASHES_OF_PATHS: Final = 16
-"""A path has a slash at least every so many characters; encoded data has one in 64."""
+"""The maximum average distance between slashes in a path, in characters; encoded data has one in 64."""
 CJK: Final = re.compile(
     "[\u3005\u3040-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003134f]+"

@@ -47,12 +47,12 @@ class RepairChange(NamedTuple):
     fate: Fate
     number: int
     offset: int
-    """In the original."""
+    """Its position in the original."""
     at: int
-    """Inserted bytes: their position in the copy. Lost ones: in the file of lost bytes."""
+    """For inserted bytes, their position in the copy; for lost ones, that in the file of lost bytes."""
     length: int
     preview: bytes
-    """All inserted bytes; of lost ones the first PREVIEW."""
+    """All inserted bytes, or the first PREVIEW lost ones."""
     reason: str
 
     @property
@@ -68,7 +68,7 @@ class RepairChange(NamedTuple):
 class RepairAccount:
     """The account of a repair: add every piece, in order.
 
-    Everything between the changes is in the copy as it is in the original.
+    Everything between the changes is the same in the copy and the original.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class RepairAccount:
         self.changes: list[RepairChange] = []
 
     def add(self, piece: RepairPiece) -> None:
-        """Raises ValueError if the piece is not the one that follows in the original."""
+        """Add the next piece. Raises ValueError if it does not follow the last one in the original."""
         if piece.offset != self.original_size:
             raise ValueError(f"piece at byte {piece.offset}, expected at {self.original_size}")
         size = len(piece.raw)

@@ -24,7 +24,7 @@ from .jsjson import Line, parse
 FIELDS_NAMED: Final = 6
 NAMED_LENGTH: Final = 40
 HEAD_BYTES: Final = 65_536
-"""How much of a file shows its agent, or what it is instead."""
+"""The number of bytes at the start of a file by which its agent, or another file type, is recognised."""
 DAMAGE_KEPT: Final = 1_000
 """The number of faults of a session that are stored in full; the others are only counted."""
 
@@ -95,7 +95,7 @@ class ParserState(msgspec.Struct):
     window: int | None = None
     """The latest context window that the session records of its model, in tokens."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The values that one agent's parser has to remember, as JSON."""
+    """Values that an agent's own parser must keep, as JSON."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class LineParser(ABC):
     """
 
     blanks: ClassVar[bytes] = b" \t\r\n\v\f"
-    """A line of these bytes has nothing."""
+    """The bytes of blank lines, which have no entries."""
     mark: ClassVar[bytes] = b""
     """Bytes that the agent skips at the start of a file."""
 
@@ -136,7 +136,7 @@ class LineParser(ABC):
     damage: list[Damage] = field(default_factory=list)
     """The first DAMAGE_KEPT faults."""
     torn: int = 0
-    """Faults on the last line, if it has no newline."""
+    """The number of faults on the last line, if it has no newline."""
 
     @property
     def damaged(self) -> int:
@@ -156,9 +156,10 @@ class LineParser(ABC):
         return recorded
 
     def _read_unfinished(self, line: Line) -> Sequence[Recorded]:
-        """The entries on a line without a newline, which is read again when it has one.
+        """The entries on a line without a newline, which is read again once it is complete.
 
-        Of what it says about later lines, the state has only what identifies the session; `provisional` says so.
+        Of its effects on later lines, only those that identify the session are kept in the state, marked as
+        `provisional`.
         """
         state = self.state
         once = replace(self, state=msgspec.structs.replace(state, extra=dict(state.extra)))
@@ -186,16 +187,17 @@ class LineParser(ABC):
 
     @abstractmethod
     def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
-        """The entries that an object records. It may keep in `state.extra` what later lines depend on, but must not
-        change a value that was in it: its previous holder may read on from it."""
+        """The entries that an object records. It may store data for later lines in `state.extra`, but must not modify a
+        value that was in it: the previous state may still be in use.
+        """
 
     @staticmethod
     @abstractmethod
     def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        """The entry in bytes that are read again, from a file of this version; None if it is not there any more.
+        """The entry in bytes that are read again, from a file of this version; None if it is no longer there.
 
-        `place` is the entry as it was read before: its position in the file and in the tree, and what other lines say
-        of it.
+        `place` is the entry as it was read before: its position in the file and in the tree, and the data that comes
+        from other lines.
         """
 
     @staticmethod
@@ -256,14 +258,15 @@ def read_session(
 
 
 def log_of(parser: LineParser, entries: list[Entry]) -> SessionLog:
-    """The result of a parser and the entries that it returned."""
+    """The session log from a parser and the entries that it returned."""
     state = parser.state
     return SessionLog(state.header, state.version, entries, parser.damage, parser.damaged, state)
 
 
 def require_session(state: ParserState, name: str, head: Callable[[], bytes] | None = None) -> None:
-    """Raise BadInput `not_a_session` if nothing that was read belongs to a session. `head` reads its first bytes, from
-    which the message says what it is instead."""
+    """Raise BadInput `not_a_session` if nothing in the file belongs to a session. `head` reads its first bytes, from
+    which the message describes the file.
+    """
     if not state.recognised:
         found = f" {_first_line(head())}" if head is not None else ""
         raise BadInput(
@@ -303,7 +306,7 @@ class RecordedVersion(NamedTuple):
 
 @lru_cache(maxsize=16)
 def released_version(name: str) -> tuple[int, ...]:
-    """The numbers of a released version; none if it is not the name of one."""
+    """The numbers of a released version; empty if the name is not that of one."""
     found = _RELEASED.fullmatch(name)
     return tuple(map(int, found.groups())) if found is not None else ()
 

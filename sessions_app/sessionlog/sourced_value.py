@@ -19,7 +19,7 @@ class SourcedValue(Generic[Value]):
     value: Value
     source: str = DEFAULT_SOURCE
     merged: tuple[str, ...] = ()
-    """Further sources, whose values are merged with that of the source."""
+    """Further sources whose values are merged into this one."""
     refused: tuple[str, ...] = ()
     """Sources that take precedence, but have a value that cannot be used."""
     unread: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class SourcedValue(Generic[Value]):
 
 
 def resolve(offers: Iterable[Sourced], default: Sourced, *, first_decides: bool = False) -> Sourced:
-    """The first of several values in order of precedence that can be used, else the default.
+    """The first usable value in order of precedence, else the default.
 
     A value that cannot be used is None. If `first_decides`, the default applies if the first one is None.
     """

@@ -2,10 +2,10 @@
 
 Characters that a terminal or a page could act on are shown as escapes.
 
-Noise is what a coding agent recorded under the user's name although the user did not write it: slash commands, their
+Noise is content that a coding agent recorded under the user's name, but the user did not write: slash commands, their
 output, notes of an interruption, reminders and notices. It says nothing about the task. It is recorded and counted like
-any message, but skipped if a message represents the task: for titles and default queries. If it stands before what the
-user wrote, the beginning of the message is shown without it.
+any message, but skipped if a message represents the task: for titles and default queries. If it precedes the user's own
+text, the beginning of the message is shown without it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ def one_line(text: str | None, width: int) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same for a text of several lines: line breaks and tabs stay."""
+    """As `printable`, but line breaks and tabs stay."""
     return _BETWEEN_BREAKS.sub(lambda found: printable(found[0]), text)
 
 
 def editable(text: str) -> str:
-    """A text for a field in which it is edited, and kept as it is then: what acts is an escape. Joiners, which some
-    languages need, stay."""
+    """A text for an editable field, with acting characters as escapes, in which form it is saved. Joiners, which some
+    languages need, stay.
+    """
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return _ACTING.sub(lambda found: _escape(found[0]), lines)
 
@@ -121,7 +122,7 @@ _IMAGE: Final = re.compile(r"<image\b[^<>\n]{0,1000}>\s*(?:\[image\]\s*)?</image
 
 
 def is_noise(text: str) -> bool:
-    """Whether a user's message consists of nothing but such records. False for a blank one."""
+    """Whether a user's message consists only of noise. False for a blank one."""
     words = text.strip()
     if not words.startswith(_BEGINNINGS):
         return False
@@ -129,7 +130,7 @@ def is_noise(text: str) -> bool:
 
 
 def noise_words(text: str) -> str:
-    """The words of such a record, without its tags: the command and its arguments, or the enclosed text."""
+    """The text of noise without its tags: the command and its arguments, or the enclosed text."""
     command = _COMMAND.search(text)
     if command is not None:
         arguments = _ARGUMENTS.search(text)
@@ -142,8 +143,9 @@ def noise_words(text: str) -> str:
 
 
 def spoken(text: str, role: str = Role.USER) -> str:
-    """A user's message without the records, and the tags of images, before what the user wrote. If there is nothing
-    else, the words of the records. Texts of other roles are as they are."""
+    """A user's message without the noise and the image tags that precede the user's own text; if there is no such text,
+    the text of the noise. Texts of other roles are unchanged.
+    """
     words = text.lstrip()
     if role != Role.USER or not words.startswith(_BEGINNINGS):
         return text
@@ -152,13 +154,14 @@ def spoken(text: str, role: str = Role.USER) -> str:
 
 
 def without_images(text: str) -> str:
-    """The beginning of a user's message, without the tags in which some clients record its images before it, unless
-    there is nothing else."""
+    """The beginning of a user's message without the tags by which some clients record its images, unless it has only
+    tags.
+    """
     return text if not text.startswith("<image") else _IMAGE.sub("", text) or text
 
 
 def _end_of_records(words: str) -> int:
-    """The position of what the user wrote behind the records at the beginning of a message."""
+    """The position of the user's own text after the noise at the beginning of a message."""
     end = 0
     while (found := _RECORD.match(words, end)) is not None:
         end = found.end()
@@ -169,7 +172,7 @@ def _end_of_records(words: str) -> int:
 
 TITLE_LENGTH: Final = 200
 _READ: Final = 4
-"""So many times the length of a title are read: marks and spaces take the rest."""
+"""The multiple of a title's length that is read, because marks and spaces are removed."""
 _FENCE: Final = re.compile(r"^[ \t]{0,3}(?:`{3,}|~{3,})[^`\n]*$", re.MULTILINE)
 _LINE_MARK: Final = re.compile(r"^[ \t]{0,3}(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+(?:\[[ xX]\][ \t]+)?)", re.MULTILINE)
 _CODE: Final = re.compile(r"(?<!`)(`{1,3})(?!`) ?([^\n]{1,400}?) ?(?<!`)\1(?!`)")
@@ -178,8 +181,9 @@ _STRONG: Final = re.compile(r"(?<![\w*])\*{1,3}(?![\s*])([^*\n]{1,400}?)(?<!\s)\
 
 
 def title_of(text: str, length: int = TITLE_LENGTH) -> str:
-    """The beginning of what the user wrote, on one line of at most `length` characters, without the marks of Markdown.
-    Underscores stay, because names have them."""
+    """The beginning of the user's own text, on one line of at most `length` characters, without Markdown marks.
+    Underscores stay, because names contain them.
+    """
     words = spoken(text)[: _READ * length]
     for pattern, plain in ((_FENCE, ""), (_LINE_MARK, ""), (_CODE, r"\2"), (_LINK, r"\1"), (_STRONG, r"\1")):
         words = pattern.sub(plain, words)
@@ -187,5 +191,5 @@ def title_of(text: str, length: int = TITLE_LENGTH) -> str:
 
 
 def title_of_prompt(text: str) -> str:
-    """The title of what a user said first; empty if it is noise."""
+    """The title of a user's first message; empty if it is noise."""
     return "" if is_noise(text) else title_of(text)

@@ -1,4 +1,4 @@
-"""The timeline of a branch: where its context changed other than by growing, and how large it was after each entry.
+"""The timeline of a branch: the changes of its context other than growth, and its size after each entry.
 
 branch ─reader─▶ points: a compaction, a summary, the edits of one write
             └──▶ sizes: the estimated tokens of the context after each entry
@@ -17,7 +17,7 @@ _UNSPOKEN: Final = frozenset({Role.INJECTED, Role.SYSTEM})
 
 
 class ContextReader(Protocol):
-    """The methods that are needed of an agent's reader."""
+    """The methods of an agent's reader that are used here."""
 
     def ignores(self, entry: Entry) -> bool: ...
 
@@ -30,19 +30,19 @@ class TimelinePoint:
 
     first: Entry
     last: Entry
-    """The context after the change is that of the branch that ends here."""
+    """The last entry of the change: the context after it is that of the branch up to here."""
     before_id: str
-    """The context before it is that of the branch that ends here, without what a compaction itself asked and was
-    answered; empty if there was none."""
+    """The context before the change is that of the branch up to this entry, without a compaction's own question and
+    answer; empty if there was none."""
     entries: int
     tokens_before: int
     tokens_after: int
     removed: tuple[Message, ...]
-    """The messages, as they were, that are no longer in the context, or lost a part of their content."""
+    """The messages, in their earlier form, that are no longer in the context, or lost part of their content."""
     returned: int
-    """Messages in the context that were not there before, without the entries of the change."""
+    """The number of messages that are new in the context, without the entries of the change."""
     added: tuple[Message, ...] = ()
-    """The messages that it put in place of the removed ones, such as a summary; without what is in every context."""
+    """The messages that replace the removed ones, such as a summary; without those that are in every context."""
 
     @property
     def kind(self) -> EntryKind:
@@ -68,7 +68,7 @@ class ContextChange:
 
     @property
     def kept(self) -> tuple[Message, ...]:
-        """The messages after it that it did not add, without what the agent adds to every context."""
+        """The messages after the change that it did not add, without those that the agent adds to every context."""
         added = {(message.entry.id, message.role) for message in self.point.added}
         return tuple(
             message
@@ -110,7 +110,7 @@ def changes_of(branch: Sequence[Entry], reader: ContextReader) -> Iterator[Conte
 
 
 def change_at(branch: Sequence[Entry], entry_id: str, reader: ContextReader) -> ContextChange | None:
-    """The change of a branch, given root first, that an entry is a part of; None if it is part of none."""
+    """The change of a branch, given root first, to which an entry belongs; None if there is none."""
     place = next((place for place, entry in enumerate(branch) if entry.id == entry_id), None)
     if place is None:
         return None
@@ -119,7 +119,7 @@ def change_at(branch: Sequence[Entry], entry_id: str, reader: ContextReader) -> 
 
 
 def _step_start(branch: Sequence[Entry], place: int) -> int:
-    """Where the step of `_steps` begins that contains an entry."""
+    """The start of the step of `_steps` that contains an entry."""
     if branch[place].role == Role.COMPACTION_SUMMARY:
         before = range(place - 1, -1, -1)
         ended = next((at for at in before if branch[at].kind in (EntryKind.BOUNDARY, EntryKind.MESSAGE)), place)

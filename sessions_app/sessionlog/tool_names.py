@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final
 
 PATH_ARGUMENTS: Final = frozenset({"path", "file_path", "filePath", "notebook_path"})
-"""Arguments with the file of a tool."""
+"""The arguments with the path of a tool's file."""
 COMMAND_ARGUMENTS: Final = ("command", "cmd")
 OLD_TEXT_ARGUMENTS: Final = ("old_string", "oldString", "oldText", "old_text")
 NEW_TEXT_ARGUMENTS: Final = ("new_string", "newString", "newText", "new_text", "new_source")
@@ -40,4 +40,4 @@ TOOL_KINDS: Final[Mapping[str, str]] = {
     "apply_patch": "edit",
     "write": "write",
 }
-"""What tools do, in one word: the kinds of results on a token map."""
+"""The kind of each tool's results on a token map, in one word."""

@@ -4,8 +4,8 @@ A branch is the path from an entry to its root; the leaf is the last entry in th
 Real files are damaged, so: of entries with the same id the last one counts; an entry whose parent is missing is a root;
 a cycle is cut above its first line, which becomes a root. All faults are reported, and every branch is finite.
 
-A session of 50,000 entries is one long line with a few branches. Its outline (`runs`) shows where it forks, what is
-labelled, where it was compacted, and where the agent is.
+A session of 50,000 entries is one long line with a few branches. Its outline (`runs`) shows its forks, labels and
+compactions, and the agent's position.
 """
 
 from __future__ import annotations

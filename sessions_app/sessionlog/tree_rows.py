@@ -29,7 +29,7 @@ from .entries import BoundaryControl, Entry, Role
 from .tree import NO_PARENT, SessionTree
 
 UNFOLDED: Final = 100
-"""The rows of a fold that are shown at once when it is opened."""
+"""The number of rows of a fold that are shown when it is opened."""
 NO_ROW: Final = 0xFFFF_FFFF
 
 
@@ -47,14 +47,14 @@ class RowKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive entries of a branch that begin with what its kind says."""
+    """Consecutive entries of a branch, beginning with an entry of its kind."""
 
     kind: RowKind
     start: int
-    """The position of the entry that it begins with; entries before it that are no messages belong to it too."""
+    """The position of its first relevant entry; entries before that which are not messages also belong to it."""
     positions: Sequence[int]
     turns: int
-    """The user's messages in it: 1 or 0."""
+    """The number of the user's messages in it: 1 or 0."""
     tokens: int
     """The estimate of its messages, as recorded."""
 
@@ -68,7 +68,7 @@ class TreeRow:
     """The number of the turn on its branch, from 1; 0 before the first."""
     lane: int
     is_start: bool
-    """Whether its lane begins here, at the one to the left; in lane 0, at nothing."""
+    """Whether its lane begins here, branching from the lane to the left; in lane 0, from nothing."""
     is_end: bool
     """Whether its lane ends here."""
     follows_fork: bool
@@ -80,7 +80,7 @@ class TreeRow:
     is_leaf: bool
     """Whether the agent continues from its last entry."""
     beside_active: bool
-    """Whether that branch passes it on its left."""
+    """Whether the branch that the agent continues passes it on the left."""
     tokens_above: int
     """The tokens of all rows above it."""
 
@@ -129,7 +129,7 @@ class FoldedRows:
 
 
 class Below(NamedTuple):
-    """The branches and entries below an entry."""
+    """The numbers of branches and entries below an entry."""
 
     branches: int
     entries: int
@@ -148,7 +148,7 @@ class _Run(NamedTuple):
 
 
 class TreeRows:
-    """The rows of a tree, in drawing order. Positions are those in the tree's entries."""
+    """The rows of a tree, in drawing order. Positions are indexes of the tree's entries."""
 
     def __init__(self, tree: SessionTree) -> None:
         self.tree = tree
@@ -190,7 +190,7 @@ class TreeRows:
         return (row for row in self.rows if row.is_end)
 
     def below(self, position: int) -> Below:
-        """How many branches and entries follow an entry."""
+        """The numbers of branches and entries that follow an entry."""
         entries, branches = -1, 0
         pending = [position]
         while pending:
@@ -208,7 +208,7 @@ class TreeRows:
         return path
 
     def _latest_below(self) -> Sequence[int]:
-        """For each entry, the last position in the file of what follows it, or its own."""
+        """For each entry, the last position in the file among it and its descendants."""
         latest = list(range(len(self.parents)))
         order = list(self._children.get(NO_PARENT, ()))
         for position in order:  # grows on the way: parents come before their children
@@ -277,7 +277,7 @@ class TreeRows:
 
 
 def stretches_of(entries: Sequence[Entry], positions: Sequence[int]) -> Iterator[Stretch]:
-    """A part of a branch in stretches: its turns, compactions and summaries, and what follows these."""
+    """Divides part of a branch into stretches: turns, compactions, summaries, and the rest after these."""
     kind, start, begin = None, positions[0], 0
     for place, position in enumerate(positions):
         entry = entries[position]
@@ -313,7 +313,7 @@ def _stretch(entries: Sequence[Entry], kind: RowKind, start: int, positions: Seq
 
 
 def _shape(tree: SessionTree) -> tuple[Sequence[int], Mapping[int, Sequence[int]]]:
-    """The parents and the children of a tree in which what was taken back is a branch of its own."""
+    """The parents and the children of a tree in which reverted entries are a separate branch."""
     moved = dict(_taken_back(tree))
     if not moved:
         return tree.parents, tree.children
@@ -327,7 +327,7 @@ def _shape(tree: SessionTree) -> tuple[Sequence[int], Mapping[int, Sequence[int]
 
 
 def _taken_back(tree: SessionTree) -> Iterator[tuple[int, int]]:
-    """The boundaries that take back turns, and the last entry that each of them leaves."""
+    """The boundaries that revert turns, and the last entry that each of them leaves."""
     for position, entry in enumerate(tree.entries):
         control = entry.control
         if not isinstance(control, BoundaryControl) or control.turns is None or not control.kept:
@@ -343,7 +343,7 @@ def _taken_back(tree: SessionTree) -> Iterator[tuple[int, int]]:
 
 
 def folded(rows: Sequence[TreeRow], kept: Collection[int], opened: Collection[int]) -> list[TreeRow | FoldedRows]:
-    """The rows with folds: two or more in a row that are neither kept nor opened, and that have nothing to show.
+    """The rows with folds: two or more consecutive plain rows that are neither kept nor opened are shown as one.
 
     `kept`: indexes of rows. `opened`: indexes at which a fold was opened, which shows the next UNFOLDED rows.
     """
@@ -371,21 +371,21 @@ def _is_plain(rows: Sequence[TreeRow], index: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BranchComparison:
-    """Two branches: what both have, and what only one of them has. Positions of entries, in order."""
+    """Two branches: their common part, and the part of each that the other lacks. Positions of entries, in order."""
 
     common: Sequence[int]
     only: tuple[Sequence[Stretch], Sequence[Stretch]]
     turns_before: int
-    """The turns that both have."""
+    """The number of turns in the common part."""
 
     @property
     def ancestor(self) -> int:
-        """The last entry that both have; NO_PARENT if there is none."""
+        """The last common entry; NO_PARENT if there is none."""
         return self.common[-1] if self.common else NO_PARENT
 
 
 def compare_branches(rows: TreeRows, one: str, other: str) -> BranchComparison:
-    """The branches that end with two entries. Raises BadInput `unknown_entry`."""
+    """The comparison of the branches that end with two entries. Raises BadInput `unknown_entry`."""
     paths = rows.path(one), rows.path(other)
     common = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(*paths, strict=False))]
     entries, shared = rows.tree.entries, len(common)

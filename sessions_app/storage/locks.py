@@ -85,7 +85,7 @@ class ReplaceIntent(_Intent, frozen=True, tag="replace"):
 
 
 class CreateIntent(_Intent, frozen=True, tag="create"):
-    """A session to be made beside another, which stays as it is: `inode` gets the path `created`."""
+    """A session to be created beside another, which does not change: `inode` gets the path `created`."""
 
     created: str
     inode: int
@@ -94,14 +94,14 @@ class CreateIntent(_Intent, frozen=True, tag="create"):
 
 
 class RemoveIntent(_Intent, frozen=True, tag="remove"):
-    """A session to be deleted, for good: the file `inode`."""
+    """A session to be deleted permanently: the file `inode`."""
 
     inode: int
     size: ClassVar[int] = 0
 
 
 class RowsIntent(_Intent, frozen=True, tag="rows"):
-    """Rows of a database to be changed in one transaction; `size` is that of the session after it."""
+    """Rows of a database to be changed in one transaction; `size` is that of the session afterwards."""
 
     database: str
     marks: tuple[RowMark, ...]
@@ -109,9 +109,9 @@ class RowsIntent(_Intent, frozen=True, tag="rows"):
 
 
 class ServedRowsIntent(_Intent, frozen=True, tag="served-rows"):
-    """Rows of a database to be changed through the server at an address, call by call; `backup` has them.
+    """Rows of a database to be changed through the server at an address, call by call; `backup` contains them.
 
-    `size` is that of the session after it, and known when all of them are changed.
+    `size` is that of the session afterwards, and known when all of them are changed.
     """
 
     database: str
@@ -315,8 +315,9 @@ def _outcome(path: Path, intent: Intent) -> RecoveryKind:
 
 
 def _served_rows_outcome(path: Path, intent: ServedRowsIntent) -> RecoveryKind:
-    """Put the rows back unless all of them were changed. Raises SystemFailure `left_between`: then the next lock does
-    it."""
+    """Restore the rows unless all of them were changed. Raises SystemFailure `left_between`: the next lock then tries
+    again.
+    """
     if intent.is_made:
         return RecoveryKind.MADE
     database, backup = Path(intent.database), Path(intent.backup)
@@ -369,7 +370,7 @@ def _draft(record: Path) -> Path:
 
 LEASE_ATTEMPTS: Final = 20
 LEASE_PAUSE: Final = 0.02
-"""Seconds between two attempts: Redline's own readers have a session open for moments."""
+"""Seconds between two attempts: Redline's own readers have a session open only briefly."""
 _REFUSALS: Final = frozenset({errno.EAGAIN, errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP})
 """Errors for a refused lease: the file is open elsewhere or another user's, or the file system has no leases."""
 

@@ -9,10 +9,10 @@ The backup is JSON, one object; a row has all its columns, the data as exact tex
 
     {"session": …, "rows": [{"table": "part", "id": "prt_1", "row": {…} or null, "after": {…} or null}]}
 
-A running server of the agent has no transaction: rows are changed by one call for each, all of them or none. After each
-call, the row is read from the database, because a call that was answered may have done something else. If a row is not
-as it was to be, all of them are put back; after a kill, the next lock holder does that. Rows are the same if they mean
-the same to the agent (`Store.is_same_row`): a server writes their JSON in its own way.
+A running server of the agent has no transactions: each row is changed by a separate call, and in the end all rows are
+changed or none. After each call, the row is read from the database, because a successful call may have done something
+else. If a row is not in its intended state, all of them are restored; after a kill, the next lock holder does that.
+Rows are the same if they mean the same to the agent (`Store.is_same_row`): a server formats their JSON in its own way.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RowStep(NamedTuple):
 
 
 def apply_step(connection: sqlite3.Connection, step: RowStep) -> None:
-    """Give a row the content that it has after a step."""
+    """Write the content of a row after a step, or delete the row."""
     table, after = quoted(step.table), step.after
     if after is None:
         connection.execute(f"DELETE FROM {table} WHERE id = ?", (step.row_id,))  # noqa: S608  # quoted names
@@ -106,7 +106,7 @@ def is_backup_of(backup: Path, session: Path) -> bool:
 
 
 def backed_up_steps(backup: Path) -> list[RowStep]:
-    """The rows that a backup has. Raises BadInput `not_a_backup` and what reading it raises."""
+    """The rows in a backup. Raises BadInput `not_a_backup`, and the errors of reading it."""
     not_done = "Nothing was put back."
     with opened(backup, os.O_RDONLY, not_done) as fd, reported(backup, not_done):
         content = pread(fd, 0, os.fstat(fd).st_size)
@@ -135,12 +135,12 @@ def _shown(row: Row | None) -> Row | None:
 
 
 def digest_of_row(row: dict[str, Any] | None) -> str:
-    """Identifies the content of a row; empty for none."""
+    """A digest of a row's content; empty if there is no row."""
     return "" if row is None else sha256_of(repr(sorted(row.items())).encode("utf-8", "surrogatepass"))
 
 
 def was_made(database: Path, marks: Sequence[RowMark]) -> bool | None:
-    """Whether a change was made; None if no row is conclusive any longer. Raises what opening the database raises."""
+    """Whether a change was made; None if no row is conclusive any longer. Raises the errors of opening the database."""
     with opened_database(database, "An interrupted change was not settled.") as connection:
         digests = [digest_of_row(read_row(connection, mark.table, mark.row_id)) for mark in marks]
     changed = [(mark, digest) for mark, digest in zip(marks, digests, strict=True) if mark.before != mark.after]
@@ -150,14 +150,15 @@ def was_made(database: Path, marks: Sequence[RowMark]) -> bool | None:
 
 
 CHANGED_BY_OTHERS: Final = "changed_by_others"
-"""The error after which rows can never be put back: others have changed them."""
+"""The error code if rows can never be restored, because others have changed them."""
 _NOT_PUT_BACK: Final = "The rows were not put back."
 
 
 def change_through(server: AgentServer, path: Path, database: Path, steps: Sequence[RowStep]) -> None:
-    """Make these changes. Raises SystemFailure `not_as_sent` and what the server and the database raise.
+    """Make these changes through a server. Raises SystemFailure `not_as_sent`, and the errors of the server and the
+    database.
 
-    If it raises, some of them may be made.
+    After an error, some of them may be made.
     """
     agent = agent_at(path)
     for step in steps:
@@ -176,10 +177,10 @@ def change_through(server: AgentServer, path: Path, database: Path, steps: Seque
 
 
 def put_back(path: Path, database: Path, steps: Sequence[RowStep], address: str) -> None:
-    """Give all rows of an unfinished change the content that they had before it.
+    """Restore the rows of an unfinished change to their content before it.
 
-    Through the server at `address` if it has the database open, else in a transaction. Raises Conflict
-    CHANGED_BY_OTHERS and `open_in_agent`, and what the server and the database raise.
+    Uses the server at `address` if it has the database open, otherwise a transaction. Raises Conflict CHANGED_BY_OTHERS
+    and `open_in_agent`, and the errors of the server and the database.
     """
     agent = agent_at(path)
     writers = writers_of(state_of(database, _NOT_PUT_BACK))

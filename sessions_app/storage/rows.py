@@ -49,7 +49,7 @@ DIRECTORY: Final = "rows"
 """The directory of these backups, in Redline's data directory."""
 
 Prove = Callable[[sqlite3.Connection], int]
-"""Called with a connection that sees the changed rows; returns the size of the session then, in bytes."""
+"""Called with a connection that sees the changed rows; returns the session's new size in bytes."""
 
 
 def plan_steps(database: Path, changes: RowChanges) -> list[RowStep]:
@@ -97,7 +97,7 @@ class ReviewedRows:
     def change(self, *, is_in_place: bool) -> None:
         """Make the changes in one transaction, synced to disk on return. `prove` is called before the commit.
 
-        Raises what the functions raise, and
+        Raises the errors of these functions, and
 
         - Conflict `open_in_agent` if the session itself is to change and another process has the database open
         - Conflict `session_changed` if a row is not as it was when the steps were planned
@@ -125,11 +125,11 @@ class ReviewedRows:
         """Make the changes through a server. `backup` has the steps.
 
         `require_unchanged` and `prove` are called with a copy of the session before the first call, and `prove` again
-        with the database after the last one; if it raises then, the rows are put back. Raises what the functions raise,
-        and
+        with the database after the last one; if it raises then, the rows are restored. Raises the errors of these
+        functions, and
 
-        - Conflict `session_changed`, and what `AgentServer.require_ready` and its calls raise: the rows are as before
-        - SystemFailure `left_between`: the rows could not be put back, which the next lock on the session tries again
+        - Conflict `session_changed`, and errors of `AgentServer.require_ready` and the calls: the rows are unchanged
+        - SystemFailure `left_between`: the rows could not be restored, which the next lock on the session tries again
         - SystemFailure `append_not_tidied`: made and recorded, but the intent record could not be removed
         """
         locked, database, steps = self.locked, self.database, self.steps
@@ -175,7 +175,9 @@ class ReviewedRows:
 
 
 def found_steps(agent: Agent, database: Path, steps: Sequence[RowStep]) -> list[RowStep]:
-    """The same steps, from the rows as they are now. Raises Conflict `session_changed` if one means something else."""
+    """The same steps with the rows as they are now. Raises Conflict `session_changed` if one no longer means the
+    same.
+    """
     found = []
     with opened_database(database, NOTHING_WRITTEN) as connection:
         for step in steps:
@@ -192,7 +194,7 @@ def preview_rows(
 ) -> Iterator[sqlite3.Connection]:
     """A copy in memory of a session's rows, with these changes; the database is only read. See `session_copy`.
 
-    Raises Conflict `session_changed` and what reading the database raises.
+    Raises Conflict `session_changed`, and the errors of reading the database.
     """
     with session_copy(database, tables, session_id, NOTHING_WRITTEN) as copy:
         _apply_all(copy, database, steps)

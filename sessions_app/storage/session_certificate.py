@@ -83,7 +83,7 @@ def rebuilt_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext
 
 
 def first_difference(rebuilt: Sequence[RebuiltMessage], context: ActiveContext, ours: Sequence[RebuiltMessage]) -> str:
-    """The first message in which what an agent rebuilt differs from a context, in words; empty if none does."""
+    """The first message in which an agent's rebuilt context differs from a context, in words; empty if none does."""
     for number, (found, expected) in enumerate(zip_longest(rebuilt, ours), 1):
         if found == expected:
             continue

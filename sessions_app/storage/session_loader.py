@@ -41,7 +41,7 @@ class LoadedSession:
     log: SessionLog
     tree: SessionTree
     fingerprint: Fingerprint
-    """Covers the complete lines."""
+    """The fingerprint of the complete lines."""
     state: FileState
 
     @property
@@ -100,7 +100,7 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
 
 
 class TornLine(NamedTuple):
-    """A last line whose writer was interrupted, or is still writing. In bytes."""
+    """A last line that was interrupted, or is still being written. Offset and length are in bytes."""
 
     offset: int
     length: int
@@ -188,7 +188,7 @@ def diagnose(path: Path, progress: Progress | None = None) -> Diagnosis:
 
 
 CLAUDE: Final = 1.25
-"""Claude's tokens for one of o200k_base: 1.21 to 1.25 in sessions that have all texts that Claude received."""
+"""Claude's tokens per token of o200k_base: 1.21 to 1.25 in sessions that have all texts that Claude received."""
 
 
 def tally_of(
@@ -198,7 +198,7 @@ def tally_of(
     inherited: InheritedMeasure | None,
     read: Callable[[Entry], Texts],
 ) -> Tally:
-    """The totals of a context, as `Tally.of` has them; if nothing usable was reported, its measure is counted.
+    """The totals of a context, as from `Tally.of`; without a usable report, the measure is counted by the tokenizer.
 
     `read` gives the texts of an entry.
     """
@@ -209,7 +209,7 @@ def tally_of(
 
 
 def branch_sample(branch: Sequence[Entry], read: Callable[[Entry], Texts]) -> Measured:
-    """The tokens counted in the first messages of a branch, which have about SAMPLE tokens by their estimate."""
+    """The tokens counted in the first messages of a branch, up to an estimate of about SAMPLE tokens."""
     model = model_of(branch)
     counted = without_text = estimate = 0
     for entry in branch:
@@ -224,7 +224,7 @@ def branch_sample(branch: Sequence[Entry], read: Callable[[Entry], Texts]) -> Me
 
 
 def token_factor(model: tuple[str, str] | None) -> float:
-    """The tokens of a model for one token of the tokenizer. A model is a provider and an id; None if it is unknown."""
+    """A model's tokens per token of the tokenizer. A model is a provider and an id; None if it is unknown."""
     return CLAUDE if model is not None and "claude" in model[1].lower() else 1.0
 
 

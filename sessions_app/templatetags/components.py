@@ -37,7 +37,7 @@ MOMENT_FORMS: Final = {
 
 @register.tag
 def url(parser: Parser, token: Token) -> Node:
-    """Django's tag of this name. An address without arguments is the same on every page, so it is made once."""
+    """Django's tag of this name. An address without arguments is the same on every page, so it is computed once."""
     node = defaulttags.url(parser, token)
     if node.args or node.kwargs or node.asvar or node.view_name.is_var:
         return node
@@ -59,7 +59,7 @@ def icon(name: str, size: str = "", label: str = "") -> SafeString:
 @register.simple_tag
 @cache
 def key(names: str, words: str) -> SafeString:
-    """A row of a page's list of keys: names of keys, with blanks between them, and what they do."""
+    """A row in a page's list of keys: the names of keys, separated by blanks, and their effect."""
     keys = format_html_join(" ", "<kbd>{}</kbd>", ((name,) for name in names.split()))
     return format_html("<dt>{}</dt><dd>{}</dd>", keys, words)
 
@@ -76,7 +76,7 @@ def swatch(kind: str) -> SafeString:
 
 @register.filter
 def line_words(words: str) -> SafeString | str:
-    """What a call did, in a line. On a phone, a file that it begins with is shown without its directories."""
+    """A call described in one line. On a phone, a path at its start is shown without directories."""
     line = escape_line(words)
     file = line.partition(" ")[0]
     directories = file[: file.rfind("/") + 1]
@@ -115,7 +115,9 @@ def context_gauge(session: Session, size: ContextSize | None) -> dict[str, Any]:
 
 @register.simple_tag
 def part(tokens: int, struck: bool = False) -> SafeString:
-    """Some tokens of a context: 71,900, or −71,900 if they are struck. The value of the element is the exact number."""
+    """A number of tokens in a context: 71,900, or −71,900 if they are struck. The element's value is the exact
+    number.
+    """
     shown = f"{significant(tokens):,}"
     if not struck:
         return format_html('<data value="{}">{}</data>', tokens, shown)

@@ -21,7 +21,7 @@ register.filter(one_line)
 register.filter("duration", duration_words)
 
 SHOWN_ID: Final = 14
-"""Longer ids are abbreviated."""
+"""The maximum length of an id that is not abbreviated."""
 _RANDOM_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -119,7 +119,7 @@ def significant(number: int) -> int:
 
 @register.filter
 def signed(tokens: int) -> str:
-    """What a decision deletes, −71,900, or brings back, +71,900; 0 if nothing."""
+    """The tokens that a decision deletes, −71,900, or restores, +71,900; 0 if none."""
     return f"{'−' if tokens > 0 else '+' if tokens else ''}{count(context.significant(abs(tokens)))}"
 
 
@@ -131,13 +131,13 @@ def in_measure(estimate: int, size: ContextSize | None) -> str:
 
 @register.filter
 def tokens_in(estimate: int, size: ContextSize | None) -> str:
-    """The same with its noun: 1 token, 71,900 tokens."""
+    """As `in_measure`, with the noun: 1 token, 71,900 tokens."""
     return plural(context.significant(estimate if size is None else size.of(estimate)), "token")
 
 
 @register.filter
 def short_in_measure(estimate: int, size: ContextSize | None) -> str:
-    """The same, short: 71.9k."""
+    """As `in_measure`, abbreviated: 71.9k."""
     return tokens(context.significant(estimate if size is None else size.of(estimate)))
 
 

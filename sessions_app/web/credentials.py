@@ -1,4 +1,4 @@
-"""What identifies a request: its host, the page that sent it, a cookie, a token; and whether a browser shows the page.
+"""The credentials of a request: its host, the sending page, a cookie, a token; and whether a browser shows the page.
 
 Each rule is defined here once. The middleware reads credentials from a Django request; the authentication of sockets
 reads them from ASGI headers, before anything else is known about the request.
@@ -28,9 +28,9 @@ SALT: Final = "redline.launch"
 # To a browser all ports of 127.0.0.1 are one site, so the cookie there has a different name in each installation.
 COOKIE: Final = f"redline_launch_{salted_hmac(SALT, 'cookie', algorithm='sha256').hexdigest()[:8]}"
 RENEWAL_SECONDS: Final = 60
-"""An older cookie is renewed with the next response, so that the session lasts."""
+"""The age from which a cookie is renewed with the next response, so that the session lasts."""
 PLAIN_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
-"""Where scripts are admitted; browsers only after `redline serve --plain`."""
+"""The hosts at which scripts are admitted; browsers only after `redline serve --plain`."""
 API: Final = "/api/"
 """The path of the API, for scripts, which use a separate token."""
 
@@ -127,13 +127,13 @@ class Credentials:
         return None if has_ended(settings.REDLINE_DATA_DIR, session) else LaunchSession(session, is_old)
 
     def have_token_for(self, path: str) -> bool:
-        """Whether Authorization is `Bearer` with the token that counts at a path of the API."""
+        """Whether Authorization is `Bearer` with the token accepted at a path of the API."""
         if is_for_agents(path):
             return self.connection() is not None
         return is_api_token(settings.REDLINE_DATA_DIR, self._bearer_token())
 
     def connection(self) -> ConnectedAgent | None:
-        """The connected agent whose token is sent; None if it is no agent's. Raises OSError."""
+        """The connected agent whose token is sent; None if it is not the token of an agent. Raises OSError."""
         return connection_with(settings.REDLINE_DATA_DIR, self._bearer_token())
 
     def _bearer_token(self) -> str:
@@ -141,7 +141,7 @@ class Credentials:
         return token.strip() if scheme.lower() == "bearer" else ""
 
     def bring_token_to(self, path: str) -> bool:
-        """Whether Authorization is sent to a path where tokens count."""
+        """Whether Authorization is sent to a path where tokens are accepted."""
         return path.startswith(API) and self.authorization is not None
 
     def admit_to(self, path: str) -> bool:
@@ -191,7 +191,7 @@ def is_shown(request: HttpRequest) -> bool:
 Application = Any
 
 LOGIN_CHECK_SECONDS: Final = 1.0
-"""Between two checks whether the session of an open socket has ended."""
+"""Seconds between two checks whether the session of an open socket has ended."""
 ENDED: Final = 4001
 """The close code of a socket whose session has ended."""
 

@@ -30,7 +30,8 @@ from .middleware import REFUSED_BODY
 from .uploads import is_for_uploads, upload_room
 
 MOST_PARTS: Final = 200
-"""Of a multipart form. Django accepts a hundred files at most, and is slow with empty parts."""
+"""The maximum number of parts of a multipart form. Django accepts a hundred files at most, and is slow with empty
+parts."""
 
 Scope = dict[str, Any]
 Message = dict[str, Any]

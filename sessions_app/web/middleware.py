@@ -56,7 +56,7 @@ class StaticMiddleware(WhiteNoiseMiddleware):
 
 
 class Middleware:
-    """A layer around the views. Subclasses handle a request, with the response of what is inside."""
+    """A layer around the views. Subclasses handle a request; `get_response` gives the response of the inner layers."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response

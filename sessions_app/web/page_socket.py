@@ -13,7 +13,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 MESSAGE_LIMIT: Final = 4_096
 """The maximum length of a page's message in characters, or bytes."""
 OVER: Final = 1000
-"""The close code when nothing more can come: the page does not connect again."""
+"""The close code if no more updates can follow: the page does not connect again."""
 TOO_BIG: Final = 1009
 FAILED: Final = 1011
 """The close code after a bug in Redline: the page connects again."""
@@ -22,10 +22,10 @@ _log = logging.getLogger("redline")
 
 
 class PageConsumer(AsyncWebsocketConsumer, ABC):
-    """Follows what one page shows. A subclass says which events are news, and what it sends."""
+    """Updates one open page. A subclass decides which events matter, and which parts it sends."""
 
     idle_seconds: float
-    """How long to wait for an event: one may be lost, and some things change as time passes."""
+    """Seconds to wait for an event before updating anyway: one may be lost, and some things change as time passes."""
 
     @abstractmethod
     def group(self) -> str:
@@ -42,8 +42,9 @@ class PageConsumer(AsyncWebsocketConsumer, ABC):
 
     @abstractmethod
     async def update(self) -> bool:
-        """Send what is new; False if nothing more can come. Called after a message of the page, after each event that
-        is news, and after `idle_seconds` without one."""
+        """Send updates; False if no more can follow. Called after a message of the page, after each event that is news,
+        and after `idle_seconds` without one.
+        """
 
     async def connect(self) -> None:
         self.news = asyncio.Event()

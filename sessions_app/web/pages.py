@@ -1,4 +1,4 @@
-"""What all pages share: forms, redirects, the response to a failure, the theme, and logging out.
+"""The common parts of all pages: forms, redirects, the response to a failure, the theme, and logging out.
 
 A failed request is answered with a page for people, and with JSON for scripts. The theme is chosen in a separate
 cookie, so that a page is rendered with it without a script; the default follows the system.
@@ -110,7 +110,7 @@ def redirect(to: Any, *args: Any) -> HttpResponse:
 def acts_on_post(page: Callable[P, str]) -> Callable[[View[P]], View[P]]:
     """A decorator for views without a page. A GET redirects to the page with the form.
 
-    A browser sends one if its user goes back to a form that was refused.
+    A browser sends a GET if its user goes back to a form that was refused.
     """
 
     def decorate(view: View[P]) -> View[P]:
@@ -173,7 +173,7 @@ _log = logging.getLogger("redline")
 
 
 class FailureMiddleware(Middleware):
-    """503 for failures that are not bugs of Redline: a busy database, a full disk, a refused file."""
+    """Answers 503 to failures that are not bugs of Redline: a busy database, a full disk, a refused file."""
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return self.get_response(request)
@@ -228,7 +228,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """404."""
+    """404: nothing exists at this address."""
     if is_api(request):
         return failed("not_found", f"Nothing exists at {request.path}. Nothing was done.", 404)
     return defaults.page_not_found(request, exception)

@@ -28,7 +28,7 @@ from sessions_app.sessionlog.errors import RedlineError
 FILE_NAME: Final = "redline.log"
 FILE_BYTES: Final = 1_000_000
 OLD_FILES: Final = 4
-"""Besides the current one: five files of FILE_BYTES in all."""
+"""The number of old log files kept besides the current one: five files of FILE_BYTES in all."""
 LONGEST: Final = 2_000
 """The maximum length of a message, in characters."""
 REFUSING: Final = ("django.request", "django.security", "uvicorn.error")
@@ -36,7 +36,8 @@ REFUSING: Final = ("django.request", "django.security", "uvicorn.error")
 MOST_REFUSALS: Final = 20
 REFUSAL_SECONDS: Final = 600
 REFUSAL_LENGTH: Final = 200
-"""The maximum length of such a message, in characters: at most some 700 KB a day, of the 5 MB that are kept."""
+"""The maximum length of a message about a refused request, in characters: at most some 700 KB a day, of the 5 MB that
+are kept."""
 
 UNEXPECTED: Final = 1
 """The exit code after a bug in Redline."""
@@ -80,7 +81,7 @@ class PrivateFile(RotatingFileHandler):
 
 
 class Refusals:
-    """Prevents refused requests, which anybody can make in any number, from displacing everything else.
+    """Prevents refused requests, which anyone can send in any number, from displacing all other records.
 
     In each REFUSAL_SECONDS the first MOST_REFUSALS are logged, shortened; the others are counted.
     """

@@ -29,7 +29,7 @@ View = TypeVar("View", bound=Callable[..., HttpResponse])
 
 
 def takes_uploads(view: View) -> View:
-    """Mark a view whose forms upload files: its requests may be as long as the disk has room for."""
+    """Mark a view whose forms upload files: its requests may be as long as disk space allows."""
     view.takes_uploads = True  # type: ignore[attr-defined]
     return view
 
@@ -40,7 +40,7 @@ def is_for_uploads(view: object) -> bool:
 
 
 def upload_room() -> int:
-    """Bytes of the longest upload: the request is stored as received, and then its files in addition."""
+    """The maximum size of an upload in bytes: the request is stored as received, and its files in addition."""
     free = shutil.disk_usage(settings.REDLINE_DATA_DIR).free
     return max(0, free - SPARE) // 2
 

@@ -79,10 +79,10 @@ COLUMNS: Final = (
     Column("REASON", cut="end"),
 )
 BEGINNING: Final = 80
-"""Characters of a text that are shown."""
+"""The number of characters of a text that are shown."""
 REASON: Final = 300
 MOVES: Final = 5
-"""The number of moved entries that are named."""
+"""The maximum number of moved entries that are named."""
 
 
 class Command(ChangeCommand):
@@ -266,13 +266,13 @@ def _validated(plan: Plan, path: Path) -> ValidatedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class CommitCommand:
-    """The present requirements of a commit of the plan, and the command line for it."""
+    """The current requirements for a commit of the plan, and the command line for it."""
 
     reading: Reading
     writer: SessionWriter
     by_model: bool
     preflight: Preflight | BadInput
-    """The reason why the plan cannot be written, if it cannot be."""
+    """The checked plan, or the reason why it cannot be written."""
     command: str = ""
 
     @property
@@ -462,7 +462,7 @@ def _not_applied(planned: Planned, writer: SessionWriter) -> tuple[Sequence[Targ
 
 
 def _moves(planned: Planned) -> Sequence[Moved]:
-    """The messages that are sent before something that precedes them now."""
+    """The messages that would be sent before messages that now precede them."""
     document = planned.approved.document
     with lines_of(document) as line:
         return moved(
@@ -478,7 +478,7 @@ def _named(targets: Iterable[Target]) -> str:
 
 
 def committed_lines(committed: Applied[Preflight], agent: Agent) -> list[str]:
-    """The written entries, the place, and how to continue, in words."""
+    """A report in words: the written entries, their place, and how to continue."""
     path = committed.plan.present.path
     done = made_lines(committed, path, agent, _certificate_lines(committed))
     if committed.made.created is None:

@@ -25,7 +25,7 @@ COLUMNS: Final = (
     *(Column(measure.upper(), right=True) for measure in MEASURES),
 )
 WIDTH: Final = 110
-"""Characters of a lost subject that are shown."""
+"""The number of characters of a lost subject that are shown."""
 
 
 class Command(RedlineCommand):

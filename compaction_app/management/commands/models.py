@@ -53,7 +53,7 @@ COLUMNS: Final = (
     Column("STATE", cut="end", styles={READY: "green"}),
 )
 KEY_LENGTH: Final = 10_000
-"""Characters of a key that are read; a longer one is refused."""
+"""The maximum number of characters of a key that are read; a longer key is refused."""
 
 
 class Command(RedlineCommand):

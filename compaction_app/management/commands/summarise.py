@@ -32,7 +32,7 @@ from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.text import plural
 
 LONGEST_TEXT: Final = 1_000_000
-"""Bytes of a summary."""
+"""The maximum length of a summary, in bytes."""
 
 
 class Command(ChangeCommand):

@@ -50,7 +50,7 @@ SMALLEST_WINDOW: Final = 8_000
 SMALLEST_OUTPUT: Final = 500
 LARGEST_WINDOW: Final = 100_000_000
 HIGHEST_PRICE: Final = 100_000.0
-"""In US dollars per million tokens. A higher price is a slip of the decimal point."""
+"""In US dollars per million tokens. A higher price is taken for a misplaced decimal point."""
 WIDE: Final = {"class": "input--wide", "spellcheck": "false"}
 KEY_INPUT: Final = forms.PasswordInput({**WIDE, "autocomplete": "new-password"})
 

@@ -105,7 +105,7 @@ def chosen_provider(name: str) -> str:
 
 ACTIVE_NAV = {"active_nav": "models"}
 OUTPUT_LIMIT: Final = 8_192
-"""Tokens of one answer, for a new model."""
+"""The output limit that is filled in for a new model, in tokens."""
 
 
 @require_safe

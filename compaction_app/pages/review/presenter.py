@@ -345,17 +345,17 @@ def _as_sentence(words: str) -> str:
 
 
 ROWS: Final = 40
-"""Rows of a group that are shown initially."""
+"""The number of rows of a group that are shown initially."""
 GROUPS: Final = 60
-"""Groups that are shown initially."""
+"""The number of groups that are shown initially."""
 EXAMPLES: Final = 3
 EXAMPLE: Final = 36
 STAYS_SHOWN: Final = 60
-"""Entries that are unfolded in place at a time."""
+"""The number of entries that are unfolded in place at a time."""
 TOOLS: Final = 3
 """The number of tools that have a chip."""
 LARGE: Final = 500
-"""A proposal with more tokens is large."""
+"""The number of tokens above which a proposal counts as large."""
 RISKY: Final = group_key(ONLY_HERE)
 UNKNOWN_REASON: Final = "A reason that no proposal has"
 SIGNED: Final = frozenset(
@@ -404,7 +404,7 @@ class GroupRow:
     """The change of the approved tokens by its first button."""
     others: Others
     percent: float
-    """Of the target, as the agent counts."""
+    """These tokens in percent of the target, as the agent counts."""
     bar: Bar
     approved: int
     rejected: int
@@ -426,7 +426,7 @@ class FoundSum:
 
     count: int
     tokens: int
-    """Its approved tokens, and those that approving the rest would add."""
+    """The approved tokens, and those that approving the rest would add."""
     matching: int
     """The number of matching proposals, including decided ones."""
     hidden_undecided: int
@@ -438,7 +438,7 @@ class PlanTokens(NamedTuple):
 
     approved: int
     planned: int
-    """With all undecided proposals."""
+    """The tokens deleted if all undecided proposals are approved."""
     goal: int
     """The tokens that the agent's target deletes."""
 
@@ -464,7 +464,7 @@ class Summary:
 
     @property
     def sums(self) -> tuple[int, int, int, bool]:
-        """The sentences below the groups."""
+        """The values for the sentences below the groups."""
         return self.total, self.tokens.planned, self.rejected, self.undecided > 0
 
 
@@ -535,8 +535,7 @@ class ReviewDesk(GroupedReview):
 
     @property
     def moved(self) -> Sequence[Moved]:
-        """The messages that would be sent before something that precedes them now, if all undecided proposals are
-        approved."""
+        """The messages that would be sent before messages that now precede them, if everything is approved."""
         path = self.run.session.real_path
         return _moved.get(self.key, lambda: moved_in_snapshot(path(), self.prepared, self.review.would_go))
 
@@ -669,7 +668,7 @@ class ReviewDesk(GroupedReview):
         return Others(len(effect.others), self.context.of(max(0, abs(effect.tokens) - own)))
 
     def sum_of(self, items: Sequence[ReviewItem]) -> DecisionSum:
-        """The tokens that approving the undecided ones of these proposals would move, together."""
+        """The tokens that approving all undecided ones of these proposals together would delete."""
         items = _undecided(items)
         effect = self.consequences.of(Kind.APPROVE, [item.target for item in items])
         return DecisionSum(self.effect_tokens(effect), self._others(effect, items))
@@ -770,7 +769,7 @@ class ReviewDesk(GroupedReview):
 
     @property
     def shut_groups(self) -> Sequence[GroupRow]:
-        """The lines of all groups. After a decision they are compared with the previous ones."""
+        """All groups as closed lines, to be compared with the previous ones after a decision."""
         return _shut_groups.get((self.key, self.chosen), lambda: self._groups(self.groups))
 
     def signature(self, target: Target) -> tuple[object, ...]:

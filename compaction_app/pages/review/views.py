@@ -196,7 +196,7 @@ def _bulk(kind: Kind, items: Iterable[ReviewItem]) -> DecisionRequest:
 
 
 WORDS: Final = 60
-"""The maximum length of an entry's line in its name, in characters."""
+"""The maximum length of an entry's text in the name of its place, in characters."""
 
 
 def place_at_point(desk: ReviewDesk, x: int, y: int) -> dict[str, Any]:
@@ -280,7 +280,7 @@ BUTTONS: Final = (
     ("/", "/", "Search", True),
     ("?", "?", "All keys", False),
 )
-"""The buttons of the bar: the key of each, as it is shown, the words, and whether only a wide bar has it."""
+"""The buttons of the bar: the key of each, the key as displayed, the words, and whether only a wide bar shows it."""
 
 
 GROUPINGS: Final = {

@@ -28,7 +28,7 @@ from .presenter import live_signs, page_title, surroundings_of, version_of, view
 IDLE_SECONDS: Final = 30
 PAUSE_SECONDS: Final = 1.0
 PAUSES: Final = 4
-"""A session whose branch takes long to read is read less often: the pause is this many times as long."""
+"""The pause after each reading, as a multiple of its duration: branches that take long to read are read less often."""
 
 _log = logging.getLogger("redline")
 
@@ -57,7 +57,7 @@ class SessionConsumer(PageConsumer):
         return self._key in (fact.get("sessions") or ())
 
     async def update(self) -> bool:
-        """Send the news, then pause; ends if the session is no longer shown."""
+        """Send the news, then pause; returns False if the session is no longer shown."""
         began = time.monotonic()
         try:
             drawn = await self._drawn()

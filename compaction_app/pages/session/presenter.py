@@ -57,17 +57,17 @@ from sessions_app.storage.session_loader import read_texts
 from sessions_app.templatetags.formatting import escape_line, heading, in_measure
 
 WINDOW: Final = 40
-"""Entries on one page of a branch, and blocks if its entries have many."""
+"""The number of entries on one page of a branch; WINDOW_BLOCKS limits their blocks."""
 WINDOW_BLOCKS: Final = 100
 DAMAGED_SHOWN: Final = 20
-"""Damaged lines that are shown between two entries."""
+"""The maximum number of damaged lines that are shown between two entries."""
 DAMAGED_BYTES: Final = 300
 OF_ENTRIES: Final = frozenset({DamageKind.MISSING_PARENT, DamageKind.CYCLE})
-"""Faults of an entry's position in the tree. All others are of a line that is on no branch."""
+"""The faults of an entry's position in the tree. All others are faults of a line that is on no branch."""
 
 
 def row_compactions(session: Session) -> list[Compaction]:
-    """Redline's compactions that changed rows of a database: what they removed is in their backups only."""
+    """Redline's compactions that changed rows of a database: the removed content is only in their backups."""
     if session.agent.store.database(session.path) is None:
         return []
     return list(session.compactions.filter(created="").exclude(undos__is_whole=True).order_by("pk"))
@@ -263,14 +263,14 @@ def live_signs(session: Session, now: datetime) -> Activity:
 # ---- times ----------------------------------------------------------------------------------------------
 
 PAUSE: Final = timedelta(minutes=30)
-"""A shorter time between two entries is not mentioned."""
+"""The minimum time between two entries that is mentioned."""
 SEARCHED: Final = 50
 """Entries before one that are searched for a time."""
 STOPPED: Final = frozenset({"error", "aborted"})
 
 
 class TimeSpan(NamedTuple):
-    """The times of the first and the last of some entries that record one."""
+    """The times of the first and the last entry that record one."""
 
     first: datetime
     last: datetime
@@ -288,7 +288,7 @@ class TurnFacts(NamedTuple):
     """The facts about one turn."""
 
     span: TimeSpan | None
-    """None if its entries record no times."""
+    """The time of the turn; None if its entries record no times."""
     tokens: int
     """The tokens of its part in the context."""
     calls: int
@@ -402,13 +402,13 @@ def subagents_of(session: Session, state: BranchState, shown: Sequence[Entry]) -
 
 TURNS_SHOWN: Final = 60
 EVENTS_SHOWN: Final = 6
-"""Branches, labels and compactions that are shown for one turn."""
+"""The maximum number of branches, labels and compactions that are shown for one turn."""
 TITLE_CHARACTERS: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
 class SidebarEvent:
-    """An event of a turn, with its own line."""
+    """An event of a turn, shown on its own line."""
 
     kind: str
     """`fork`, `compaction`, `summary` or `label`."""
@@ -487,7 +487,7 @@ def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[st
 # ---- a place on the token map ---------------------------------------------------------------------------
 
 WORDS: Final = 60
-"""The maximum length of an entry's text in its name, in characters."""
+"""The maximum length of an entry's text in the name of its place, in characters."""
 
 
 def place_at_point(session: Session, state: BranchState, x: int, y: int) -> dict[str, Any] | None:

@@ -1,4 +1,5 @@
-"""The pages of one session, and the actions on reading it: choosing the agent whose reader is used, and reindexing.
+"""The pages of one session, and the actions that concern its reading: choosing the agent whose reader is used, and
+reindexing.
 
 Each view is a page; htmx gets a part of the page's own template. `whole_text` is one text of a session in full: of an
 entry, or of one of its blocks.
@@ -70,7 +71,7 @@ from .presenter import (
 )
 
 WHOLE_CHARACTERS: Final = 400_000
-"""Characters of one text that are shown; the page states the number of the others."""
+"""The maximum number of characters of a text that are shown; the page states how many more it has."""
 
 
 def whole_text(
@@ -237,7 +238,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
 
 
 def _page_context(found: Session, shown: dict[str, Any], leaf: str, form: str) -> dict[str, Any]:
-    """The parts of a page beside its entries. Raises BadInput and SystemFailure."""
+    """The parts of a page besides its entries. Raises BadInput and SystemFailure."""
     state, view, start, end = (shown[name] for name in ("state", "view", "start", "end"))
     form_of_summaries = state.reading.agent.format.summary_format
     here = state.listed[view][start].id if start else ""

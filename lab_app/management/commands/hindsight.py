@@ -47,7 +47,7 @@ WAYS: Final = {
     Way.SHOWN: "written again after the user or the agent had shown them",
 }
 WIDTH: Final = 90
-"""Characters of a path, a command or a name that are shown."""
+"""The maximum number of characters shown of a path, a command or a name."""
 
 
 class Command(RedlineCommand):

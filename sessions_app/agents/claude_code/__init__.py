@@ -1,1 +1,1 @@
-"""Claude Code: its session files, and what its client makes of them."""
+"""Claude Code: its session files, and how its client reads them."""

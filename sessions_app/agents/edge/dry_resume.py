@@ -138,7 +138,7 @@ def _is_same_block(one: Block, other: Block, forms: _Forms) -> bool:
 
 
 class _Forms:
-    """Equality of values that a client sent and recorded ones, whatever their form."""
+    """Compares sent values with recorded ones, allowing for equivalent forms."""
 
     def __init__(self, ours: Iterable[_Message]) -> None:
         self._images = frozenset(_images_in([[message.blocks, message.fields] for message in ours]))
@@ -240,17 +240,17 @@ def _is_probe(block: Block) -> bool:
 
 
 OUTPUT_LIMIT: Final = 1 << 20
-"""Bytes that are kept of each output, from its end."""
+"""The maximum number of bytes kept from the end of each output."""
 
 
 SECONDS: Final = 120
 """The time that one run may take; it usually takes one to four seconds."""
 ERROR_SHOWN: Final = 500
-"""Characters of an error that are passed on."""
+"""The maximum number of characters shown of an error."""
 
 
 class ClientUnusable(Exception):
-    """A client does not work with what it is given."""
+    """A client cannot be run, or did not do what was expected of it."""
 
 
 class ClientExit(NamedTuple):
@@ -262,7 +262,7 @@ class ClientExit(NamedTuple):
 
     @property
     def last_words(self) -> str:
-        """Why it failed, as far as it said so."""
+        """The reason for the failure, as far as the program printed it."""
         if self.code is None:
             return f"it did not end within {SECONDS} seconds."
         said = (self.errors.strip() or self.output.strip()).splitlines()
@@ -272,7 +272,7 @@ class ClientExit(NamedTuple):
 def run_client(
     command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], seconds: float = SECONDS
 ) -> ClientExit:
-    """Run a client's program until it ends, or for as many seconds. Raises ClientUnusable if it cannot be run."""
+    """Run a client's program until it ends or times out. Raises ClientUnusable if it cannot be run."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         # Files instead of pipes: what the program leaves behind may keep them open; it is not waited for.
         try:
@@ -307,7 +307,7 @@ def _end(output: IO[bytes]) -> str:
 
 
 NOWHERE: Final = "http://127.0.0.1:9"
-"""A proxy that does not exist: a request that would leave the computer fails immediately."""
+"""A proxy that does not exist, so that requests to other computers fail immediately."""
 
 
 class Scratch(NamedTuple):
@@ -319,7 +319,7 @@ class Scratch(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """An environment with nothing of the user's but the path to programs."""
+        """An environment without the user's variables, except the path to programs."""
         home = self.home
         return {
             "PATH": os.environ.get("PATH", os.defpath),
@@ -369,14 +369,15 @@ class ClientProgram(ABC):
 
     @abstractmethod
     def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
-        """Write a session, given its file's name and its bytes, to where the program finds it.
+        """Write a session, given its file's name and its content, to the place from which the program loads it.
 
-        Returns the id by which it is continued. Raises ClientUnusable. A run with PROBE that it makes is the control.
+        Returns the id by which it is continued. If this takes a run with PROBE, that run is the control. Raises
+        ClientUnusable.
         """
 
     @abstractmethod
     def command(self, prompt: str, session_id: str = "") -> list[str]:
-        """One turn without a terminal, in a session or in a new one."""
+        """The command for one turn without a terminal, in a session or in a new one."""
 
     @abstractmethod
     def messages(self, body: Mapping[str, Any]) -> Messages | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 SECONDS: Final = 10
-"""How long a program may take; on a busy computer, starting Node takes some seconds."""
+"""The timeout of a program, in seconds; on a busy computer, starting Node takes some seconds."""
 READ_BYTES: Final = 4_096
 _VERSION: Final = re.compile(rb"(?<![\d.])(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
 _asking: Final = threading.Lock()
@@ -47,7 +47,9 @@ def installed_version(name: str) -> Version | None:
 
 @lru_cache(maxsize=16)
 def _printed_version(path: str, mtime_ns: int, inode: int) -> Version | None:
-    """`mtime_ns` and `inode` identify the program, so that another one at the same path is run again."""
+    """The version that a program prints. `mtime_ns` and `inode` are part of the cache key, so that a replaced program
+    is run again.
+    """
     del mtime_ns, inode
     try:
         printed = _output_of(path)

@@ -42,7 +42,7 @@ def read_json_file(path: Path, inside: Path | None = None) -> JsonFile:
 
 
 def read_commented_json_file(path: Path, inside: Path | None = None) -> JsonFile:
-    """The same of a file that may have comments, and commas before a closing bracket."""
+    """As `read_json_file`, for a file that may have comments and trailing commas."""
 
     def parse_commented(data: bytes) -> Any:
         kept = _STRING_OR_COMMENT.sub(lambda found: found[1] or b" ", data)

@@ -36,18 +36,18 @@ class Answer(NamedTuple):
 
     @classmethod
     def error(cls, status: int, message: str) -> Self:
-        """An error; its message is where each dialect expects it."""
+        """An error response, with the message in the fields of every dialect."""
         fault = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
         return cls.document(fault, status)
 
     @classmethod
     def document(cls, value: Mapping[str, Any], status: int = 200) -> Self:
-        """A JSON document."""
+        """A JSON response."""
         return cls(status, "application/json", json.dumps(value).encode())
 
     @classmethod
     def stream(cls, events: Iterable[Mapping[str, Any]], *, end: bytes = b"") -> Self:
-        """A stream of events; those that have a type are named by it."""
+        """A stream of server-sent events; the type of an event, if it has one, is its name."""
         body = b"".join(
             (f"event: {event['type']}\n".encode() if "type" in event else b"")
             + b"data: "
@@ -59,9 +59,9 @@ class Answer(NamedTuple):
 
 
 def short_answer(path: str, body: Mapping[str, Any], tokens: int = 1) -> Answer:
-    """A short text in the dialect of a request, as a stream if it asks for one.
+    """A short text in the dialect of a request, as a stream if requested.
 
-    `tokens`: what a Responses request is said to have cost.
+    `tokens`: the usage reported by an answer to a Responses request.
     """
     is_stream = bool(body.get("stream"))
     if path.endswith(MESSAGES):
@@ -119,7 +119,7 @@ def _completion(field: str) -> dict[str, Any]:
 
 HOST: Final = "127.0.0.1"
 BODY_LIMIT: Final = 1 << 29
-"""Bytes of a request that are read; a larger one is refused."""
+"""The maximum size of a request in bytes; a larger one is refused."""
 
 
 class ModelRequest(NamedTuple):
@@ -130,7 +130,7 @@ class ModelRequest(NamedTuple):
 
 
 class ModelServer:
-    """The server, from `__enter__` to `__exit__`. `answer` is called by several threads."""
+    """A server that runs from `__enter__` to `__exit__`. `answer` is called by several threads."""
 
     def __init__(self, answer: Callable[[ModelRequest], Answer] | None = None) -> None:
         self.requests: list[ModelRequest] = []

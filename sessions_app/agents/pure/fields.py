@@ -27,7 +27,7 @@ def object_in(raw: bytes) -> dict[str, Any] | None:
 
 
 def as_mapping(value: object) -> dict[str, Any]:
-    """A value that may be an object; empty if it is another one."""
+    """The value if it is an object; otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
@@ -60,13 +60,13 @@ def text(data: Mapping[str, Any], name: str) -> str:
 
 
 def text_or_none(data: Mapping[str, Any], name: str) -> str | None:
-    """The same; None if it is absent."""
+    """As `text`, but None if it is absent."""
     value = data.get(name)
     return value if isinstance(value, str) else None
 
 
 def stored_text_or_none(data: Mapping[str, Any], name: str) -> str | None:
-    """The same as `stored_text`; None if it is absent."""
+    """As `stored_text`, but None if it is absent."""
     value = data.get(name)
     return well_formed(value) if isinstance(value, str) else None
 
@@ -80,13 +80,13 @@ def stored_text(data: Mapping[str, Any], name: str) -> str:
 
 
 def identifier(data: Mapping[str, Any], name: str) -> str:
-    """A text that something is found again by; empty if it is absent, or cannot be stored exactly."""
+    """A text used as an identifier; empty if it is absent, or cannot be stored exactly."""
     value = text(data, name)
     return value if value.isascii() or well_formed(value) == value else ""
 
 
 def word(data: Mapping[str, Any], name: str) -> str:
-    """A stored text that recurs, such as a type, a role or a tool: each is kept in memory once."""
+    """A stored text that often repeats, such as a type, a role or a tool; interned to save memory."""
     value = data.get(name)
     if not isinstance(value, str):
         return ""
@@ -106,7 +106,7 @@ def integer(data: Mapping[str, Any], name: str) -> int | None:
 
 
 def whole_number(data: Mapping[str, Any], name: str) -> int | None:
-    """An integer that counts something, of at most 53 bits; None if it is absent or negative."""
+    """A non-negative integer of at most 53 bits; None if it is absent or another number."""
     value = integer(data, name)
     return value if value is not None and 0 <= value < 2**53 else None
 
@@ -129,7 +129,7 @@ def has_type(value: object, kind: str) -> bool:
 
 
 def model(provider: object, model_id: object) -> tuple[str, str] | None:
-    """The provider and the id of a model; None if one of these is not a text. Each pair is kept in memory once."""
+    """The provider and the id of a model; None if one of them is not a text. Equal pairs share one object in memory."""
     return _model(provider, model_id) if isinstance(provider, str) and isinstance(model_id, str) else None
 
 

@@ -1,7 +1,7 @@
-"""What the lines of an agent's sessions mean, and how changes are written as lines. Nothing here reads a file.
+"""The meaning of the lines of an agent's sessions, and how changes are written as lines. Nothing here reads a file.
 
-A `Generation` is the versions of an agent that read a session alike: a `Reader`, which rebuilds the context, the
-`PlanRules` for what a plan may delete of it, and the `SessionWriter`s that record a deletion. A `Format` is the
+A `Generation` is the versions of an agent that read a session in the same way: a `Reader`, which rebuilds the context,
+the `PlanRules` for what a plan may delete of it, and the `SessionWriter`s that record a deletion. A `Format` is the
 generations of an agent with its parser and its other kinds of lines.
 
 A summary (`SummaryFormat`) is not a deletion: it is generated, and a human reads and edits it before it is appended.
@@ -69,10 +69,10 @@ class Reader(ABC):
 
     name: str
     honours: frozenset[EntryKind]
-    """The kinds of entries after which it may omit something."""
+    """The kinds of entries that can change its context."""
 
     def ignores(self, entry: Entry) -> bool:
-        """Whether it omits nothing because of an entry after which some reader would."""
+        """Whether an entry that changes the context of some readers has no effect on this one."""
         return entry.rebuilds and entry.kind not in self.honours
 
     @abstractmethod
@@ -81,7 +81,9 @@ class Reader(ABC):
 
 
 class PlanRules:
-    """What an agent allows a plan to delete. This base allows what the model sees and the tables do not protect."""
+    """The content that an agent allows a plan to delete. This base class allows everything that the model sees and the
+    tables do not protect.
+    """
 
     protected_roles: ClassVar[Mapping[str, Protection]] = MappingProxyType(
         {
@@ -105,20 +107,20 @@ class PlanRules:
         self._writer: SessionWriter | None = None
 
     def for_writer(self, writer: SessionWriter) -> Self:
-        """The same rules, and what a writer must not touch."""
+        """These rules, extended by the protections of a writer."""
         rules = copy(self)
         rules._writer = writer
         return rules
 
     def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
-        """The messages of a branch, given root first, that a plan may target, as left by earlier compactions.
+        """The messages of a branch, given root first, that a plan may target after earlier compactions.
 
-        `context` is what the reader rebuilds of the branch, if that is known already.
+        `context` is the reader's context of the branch, if it is already known.
         """
         return [message for message in (context or self._reader.rebuild(branch)).messages if message.sent]
 
     def protection(self, entry: Entry) -> Protection | None:
-        """Why an entry must not be deleted, wherever it is; None if it may be."""
+        """Why an entry must not be deleted, regardless of its place; None if it may be."""
         reason = self.protected_roles.get(entry.role)
         if reason is None and entry.failed:
             reason = self.protected_failures.get(entry.role)
@@ -164,17 +166,20 @@ class Moved(NamedTuple):
 
 
 class TurnOrder(Protocol):
-    """How an agent sends what stands between two replies, if it changes their order."""
+    """The order in which an agent sends the entries between two replies, if it changes it."""
 
     def arranged(self, messages: Sequence[Message], *, is_new: bool) -> list[Message]:
-        """The messages of a context without some others, in the order in which the agent rebuilds it: from the lines of
-        the same session, or from those of a new one, which may have another order."""
+        """The remaining messages of a context, in the order in which the agent rebuilds it from the same session, or
+        from a new one, which may have another order.
+        """
 
     def moved(
         self, before: Sequence[SentPiece], after: Sequence[SentPiece], line: Callable[[str], bytes]
     ) -> Sequence[Moved]:
-        """Which entries overtake others if only those in `after` stay of those in `before`, both in the order of the
-        context; each once, with the first one that it overtakes. `line` reads the line of an entry, given by id."""
+        """The entries that overtake others if only those in `after` remain of those in `before`, both in the order of
+        the context. Each is given once, with the first entry that it overtakes. `line` reads the line of an entry,
+        given by id.
+        """
 
 
 class Append(NamedTuple):
@@ -201,20 +206,20 @@ class RowCopy(NamedTuple):
     source_id: str
     columns: Mapping[str, str | int | None]
     appended: Mapping[str, str] = MappingProxyType({})
-    """Texts that are added to the end of columns."""
+    """Texts to append to columns."""
 
 
 class RowChanges(NamedTuple):
-    """A change of a session in a database, made in one transaction if each row is still as it was."""
+    """A change of a session in a database, made in one transaction if all rows are unchanged since they were read."""
 
     changes: tuple[RowChange, ...]
     copies: tuple[RowCopy, ...] = ()
     created: str = ""
-    """The id of the new session that the copies are, beside this one; empty if the session itself changes."""
+    """The id of the new session that consists of the copies; empty if the session itself changes."""
 
 
 class NewFile(NamedTuple):
-    """A change that leaves the session as it is: a new session file beside it."""
+    """A new session file beside the session, which does not change."""
 
     name: str
     pieces: Iterable[bytes]
@@ -224,7 +229,8 @@ class NewFile(NamedTuple):
 Change = Append | NewFile | RowChanges
 CURATED: Final = " (curated)"
 COPIED: Final = " (forked)"
-"""The endings of the titles of forks, without and with everything, for agents that record a title."""
+"""The endings of the titles of forks, for agents that record a title: COPIED for complete copies, CURATED for
+others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +238,7 @@ class WriteFacts:
     """The facts that a writer needs beside a branch and a deletion."""
 
     new_id: Callable[[], str]
-    """Gives an entry id that is not used in the session, a different one each time."""
+    """Returns a new entry id that is not used in the session."""
     session_id: str
     """The id of a new session."""
     written_at: datetime
@@ -248,13 +254,13 @@ class WriteFacts:
     title: Callable[[], str] = str
     """Reads the title of the session: its name, or how the first prompt begins; empty if it has neither."""
     state: ParserState = field(default_factory=ParserState)
-    """That of the parser after all lines of the session."""
+    """The parser's state after all lines of the session."""
     lines: Callable[[], Iterable[bytes]] = tuple
     """Reads all complete lines of the session, each without its newline."""
     is_open: bool = False
     """Whether the agent certainly has the session open."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """Notes of the user in place of entries that go, each by the first of these: see `notes_before`."""
+    """Notes of the user that replace deleted entries, by the id of the first of these: see `notes_before`."""
 
     @property
     def file_name(self) -> str:
@@ -271,17 +277,17 @@ class SessionWriter(ABC):
 
     name: str
     appends: bool
-    """Whether it appends to the session; if not, it makes a new session and leaves this one as it is."""
+    """Whether it appends to the session; if not, it makes a new session and does not change this one."""
     holds_notes: bool = False
     """Whether it writes `WriteFacts.notes`, so that the agent sends them."""
     effect: str
-    """What happens to the file, as a sentence."""
+    """A sentence about the change of the file."""
     undo: str
-    """How that is undone, as a sentence."""
+    """How to undo that, as a sentence."""
 
     @property
     def universal(self) -> SessionWriter:
-        """The same way to record a deletion, as more versions honour it: for a session whose agent is a guess."""
+        """The variant of this writer that the most versions honour, for a session whose agent is a guess."""
         return self
 
     def protection(self, entry: Entry) -> Protection | None:
@@ -316,10 +322,12 @@ class CopyingWriter(ContextWriter):
 
 @runtime_checkable
 class ReplacingWriter(Protocol):
-    """A writer that does not just leave out what is deleted."""
+    """A writer that replaces deleted content instead of just leaving it out."""
 
     def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
-        """What is sent of a message that is deleted, or of which these blocks are; None for nothing."""
+        """The message that is sent in place of a message that is deleted, or loses these blocks; None if nothing is
+        sent.
+        """
 
 
 @runtime_checkable
@@ -327,14 +335,14 @@ class ServedWriter(Protocol):
     """A writer whose changes the agent's running server can make."""
 
     def effect_through(self, address: str) -> str:
-        """What happens then, as a sentence."""
+        """What happens if the server at this address makes the change, as a sentence."""
 
 
 class Handed(NamedTuple):
     """A change that a running agent makes itself."""
 
     fields: Mapping[str, object]
-    """What its bridge is given, as in docs/handshake.md."""
+    """The fields sent to its bridge, as in docs/handshake.md."""
     change: Change
     """The part of the change that the agent makes."""
 
@@ -345,17 +353,17 @@ class HandedWriter(Protocol):
 
     @property
     def honours(self) -> str:
-        """The name of what the bridge is given."""
+        """The name of the kind of change that the bridge receives."""
 
     def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
-        """What the running agent is given to make a change of this writer's at the end of a branch."""
+        """The data with which the running agent makes a change of this writer at the end of a branch."""
 
 
 RestoreLines = Callable[
     [Sequence[Entry], Sequence[Message], Mapping[str, frozenset[int] | None], WriteFacts], tuple[bytes, ...]
 ]
-"""Gives the lines that, appended after a branch, give messages their content again. The mapping names, by entry id, the
-blocks that stay deleted."""
+"""Returns lines to append after a branch that give messages their content again. The mapping has the blocks that stay
+deleted, by entry id."""
 
 
 class FileLists(NamedTuple):
@@ -366,7 +374,7 @@ class FileLists(NamedTuple):
 
 
 class RecordedSummary(NamedTuple):
-    """The fields of the line of a summary. A field that it does not have is None."""
+    """The fields of a summary's line; missing ones are None."""
 
     text: str
     files: FileLists | None
@@ -374,11 +382,11 @@ class RecordedSummary(NamedTuple):
     from_hook: bool
     """Whether an extension wrote it: its lists are then not trusted."""
     from_id: str | None
-    """Of the summary of a branch: the entry at which that branch was left."""
+    """For the summary of a branch: the entry at which the user left that branch."""
 
 
 RESULT_UNITS: Final = 2_000
-"""The UTF-16 units of a tool result that a model is shown."""
+"""The maximum UTF-16 units of a tool result that are shown to a model."""
 SPLIT_TURN: Final = "Turn Context (split turn)"
 _SUMMARY_HEADINGS: Final[Mapping[str, str]] = {
     Role.BRANCH_SUMMARY: "Summary of another branch of this conversation:",
@@ -414,7 +422,7 @@ class SummaryFormat:
     def files(self, messages: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> FileLists:
         """The files that calls in these messages read and modified, and those of earlier summaries.
 
-        `earlier` are recorded objects of summaries; the lists of those that an extension wrote do not count.
+        `earlier` are recorded objects of summaries; the lists of summaries written by an extension are ignored.
         """
         read: set[str] = set()
         modified: set[str] = set()
@@ -452,8 +460,9 @@ class SummaryFormat:
         files: FileLists,
         from_hook: bool = False,
     ) -> bytes:
-        """The line of a summary of the branch that was left at `from_id`, without its newline. The agent continues
-        after it; None as the parent makes it a root."""
+        """The line of a summary of the branch that the user left at `from_id`, without its newline. The agent continues
+        after it; if the parent is None, it is a root.
+        """
         recorded = {"fromId": from_id, "summary": summary, **_origin(files, from_hook)}
         return self.new_line("branch_summary", entry_id, parent_id, moment, **recorded)
 
@@ -469,7 +478,7 @@ class SummaryFormat:
         files: FileLists,
         from_hook: bool = False,
     ) -> bytes:
-        """The line of a summary that replaces what precedes `first_kept_id`, without its newline."""
+        """The line of a summary that replaces everything before `first_kept_id`, without its newline."""
         recorded = {"summary": summary, "firstKeptEntryId": first_kept_id, "tokensBefore": tokens_before}
         return self.new_line("compaction", entry_id, parent_id, moment, **recorded, **_origin(files, from_hook))
 
@@ -561,7 +570,7 @@ _OF_TREE: Final = frozenset({DamageKind.DUPLICATE_ID, DamageKind.MISSING_PARENT,
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The versions of an agent that read a session, and record what is deleted from it, in the same way."""
+    """The versions of an agent that read a session, and record deletions from it, in the same way."""
 
     label: str
     """The agent with its versions, as in "pi 0.87 and newer"."""
@@ -570,28 +579,30 @@ class Generation:
     writers: tuple[SessionWriter, ...]
     """The ways to record a deletion that these versions honour, the best one first."""
     restore_lines: RestoreLines | None = None
-    """None if later lines cannot bring back single entries."""
+    """Makes lines that restore single entries; None if that is not possible."""
     can_move_leaf: bool = True
     """Whether `Format.leaf_line` gives a line."""
     turns: TurnOrder | None = None
-    """None if messages are sent in the order in which they are rebuilt."""
+    """The order of sent messages; None if it is that in which they are rebuilt."""
     since: tuple[int, ...] = ()
-    """The first of these versions; empty for all that are older than those of the other generations."""
+    """The first of these versions; empty for the generation of the oldest versions."""
 
 
 class Format(ABC):
-    """The format of an agent's sessions. What an agent has no form for, or does not record, is left to this base."""
+    """The format of an agent's sessions. The defaults of this base class are for features that an agent's format
+    lacks.
+    """
 
     name: str
-    """Agents may share a format: their readers can be chosen for each other's sessions."""
+    """The name of the format. Agents may share one: then their readers can be chosen for each other's sessions."""
     label: str
     """The name of the agent for people."""
     parser: type[LineParser]
-    """Its parsers start where another one ended, or with a new `ParserState`."""
+    """The class of parsers, which start with the state of an earlier parser or a new `ParserState`."""
     generations: Sequence[Generation]
     """Its generations, the current one first."""
     current_version: int = 1
-    """The version of the format that the agent writes; other sessions cannot be written to."""
+    """The version of the format that the agent writes; sessions of other versions are read only."""
     summary_format: SummaryFormat | None = None
     """How the agent records summaries that Redline can append; None if it has no such form."""
 
@@ -604,7 +615,7 @@ class Format(ABC):
         return SessionTree(entries)
 
     def new_entry_id(self) -> str:
-        """An id as the agent gives them, different each time."""
+        """A new entry id in the agent's form."""
         return secrets.token_hex(4)
 
     @abstractmethod
@@ -615,21 +626,23 @@ class Format(ABC):
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[Mapping[str, Any]]:
         """The messages of a context as the agent sends them, with role and content.
 
-        `line` reads the recorded bytes of an entry. What the agent adds on each start is not among them.
+        `line` reads the recorded bytes of an entry. Messages that the agent adds on each start are not included.
         """
 
     def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[str]:
-        """The ids of the entries around whose text the agent puts its own words: `sent_messages` gives only what was
-        recorded of them."""
+        """The ids of the entries to whose text the agent adds its own words: for these, `sent_messages` gives only the
+        recorded content.
+        """
         return ()
 
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
-        """How far the requests that a session records confirm its reading; None if it records none."""
+        """The comparison of the requests that a session records with its reading; None if it records none."""
         return None
 
     def recorded_version(self, state: ParserState) -> RecordedVersion | None:
-        """The version of the agent that a session's lines record; None if they record none, or all read them alike.
-        `state` is that of the parser after all lines of the session."""
+        """The agent's version recorded in a session's lines; None if there is none, or if all versions read them in the
+        same way. `state` is the parser's after all lines of the session.
+        """
         return None
 
     def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
@@ -637,28 +650,30 @@ class Format(ABC):
         return None
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
-        """The writers that must not write to a session although the installed agent honours what they write; each with
-        the reason and what to do, as sentences. `state` is that of the parser after all lines of the session."""
+        """The writers that must not write to a session although the installed agent honours their changes; each with
+        the reason and the remedy, as sentences. `state` is the parser's after all lines of the session.
+        """
         return {}
 
     def leaf_line(
         self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False
     ) -> bytes | None:
-        """A line that adds nothing to the context: appended, it lets the agent continue after an earlier entry, or with
-        an empty conversation if `parent_id` is None. None if the agent has no such line.
+        """A line that adds nothing to the context: when it is appended, the agent continues after an earlier entry, or
+        with an empty conversation if `parent_id` is None. None if the agent has no such line.
 
-        `undoes`: it takes a compaction back.
+        `undoes`: whether it undoes a compaction.
         """
         return None
 
     def label_line(self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str) -> bytes | None:
-        """A line that labels an entry, or takes its label away if `label` is empty. None if the agent has no labels."""
+        """A line that labels an entry, or removes its label if `label` is empty. None if the agent has no labels."""
         return None
 
     @property
     def missing_forms(self) -> Mapping[str, str]:
-        """What the agent's files have no form for, among `move` and `label`; each with sentences that say so, and what
-        can be done instead."""
+        """The operations among `move` and `label` that the agent's files do not support; each with sentences for the
+        user, including the alternative.
+        """
         return {
             "move": f"Sessions of {self.label} have no entry that makes it continue after an earlier one. Fork from "
             "there instead.",
@@ -696,12 +711,12 @@ class Format(ABC):
         return Examination(findings, log.damaged + tree.damaged - len(found), tree)
 
     def obstacles(self, state: ParserState) -> Iterator[Damage]:
-        """The faults that keep some versions from opening a session with this state, although its lines can be read."""
+        """Faults for which some versions refuse to open a session with this state, although its lines can be read."""
         if state.header is None:
             yield Damage(DamageKind.NO_HEADER, 1, 0, 0, "the session has no header")
 
     def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
-        """The consequence of damage of this kind in these versions: they leave out what they cannot use."""
+        """The consequence of this kind of damage in these versions. By default, they skip unusable content."""
         if kind is DamageKind.NO_HEADER:
             return Severity.FATAL, _REFUSED
         if kind is DamageKind.MORE_ON_LINE:
@@ -709,16 +724,16 @@ class Format(ABC):
         return Severity.LOSS, _UNTIED if kind in _OF_TREE else _SKIPPED
 
     def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
-        """The pieces of a repaired copy, which is free of every repairable finding, and of what it does not have.
+        """The pieces of a repaired copy without repairable findings, and those of the original that it leaves out.
 
-        `read` reads the lines of the file, and always the same; `new_header` is for a session without a header.
-        Raises SystemFailure `no_repair` if sessions of this format cannot be repaired.
+        `read` reads the lines of the file, the same each time; `new_header` is for a session without a header. Raises
+        SystemFailure `no_repair` if sessions of this format cannot be repaired.
         """
         raise SystemFailure("no_repair", f"Sessions of {self.label} cannot be repaired by Redline. No copy was made.")
 
 
 def note_text(words: str) -> str:
-    """A note of the user as the agent sends it: it says whose it is, and what it stands for."""
+    """A note of the user as the agent sends it: its author, and the reason why it is there."""
     return f"[Note by the user, added with Redline in place of deleted entries: {words}]"
 
 
@@ -728,10 +743,11 @@ def notes_before(
     notes: Mapping[str, str],
     may_follow: Callable[[Entry], bool] = lambda _: True,
 ) -> Mapping[str | None, list[str]]:
-    """The notes by the entry that they precede, None for the end.
+    """The notes by the entry that they precede; None for the end.
 
-    A note stands as near to its span as it can: before the next entry that stays and `may_follow` it, but never between
-    a call and its results, between reasoning and what it led to, or within a reply of several entries.
+    A note is placed as near to its span as possible: before the next remaining entry that `may_follow` it, but never
+    between a call and its results, between reasoning and the item that follows from it, or within a reply of several
+    entries.
     """
     entries = list(order) if notes else []
     answered = {entry.result_for for entry in entries if entry.id in kept_ids and entry.result_for is not None}

@@ -27,9 +27,9 @@ from .json_document import Item, JsonDocument, Node, TextEdit
 MANUAL: Final = "manual"
 THRESHOLD: Final = "threshold"
 BRIDGE: Final = 1
-"""The version of the hook command, as a connection has it."""
+"""The version of the hook command, recorded in a connection."""
 PREPARATION_CHARACTERS: Final = 300
-"""Characters of a text in a preparation: one may take twelve in JSON, and the whole may have 4,000."""
+"""The maximum characters of a text in a preparation: one may take twelve in JSON, and the whole may have 4,000."""
 
 
 class HookStep(StrEnum):
@@ -48,7 +48,7 @@ class HookRequest(NamedTuple):
     reason: str
     """`manual` or `threshold`."""
     preparation: Mapping[str, str]
-    """Its other texts, for people."""
+    """The other texts of the request, for display."""
 
 
 class HookReply(NamedTuple):
@@ -66,7 +66,7 @@ class CompactionHook(Protocol):
         """The request that the agent sent on standard input. Raises ValueError if it sent anything else."""
 
     def reply(self, step: HookStep, message: str) -> HookReply:
-        """How the agent is made to do a step; `message` is one line for the person at the agent."""
+        """The reply that makes the agent take a step; `message` is one line for the user of the agent."""
 
 
 def hook_fields(sent: bytes) -> Mapping[str, Any]:
@@ -135,9 +135,10 @@ def with_entry(content: bytes, command: str, name: str) -> bytes:
 
 
 def without_entry(content: bytes, before: bytes | None, name: str) -> bytes:
-    """The document without Redline's entry, and without what had to be made for it.
+    """The document without Redline's entry, and without the containers that were added for it.
 
-    `before` is the document as it was before; None if there was none. Raises BadInput `not_json`, `other_shape`.
+    `before` is the document before Redline's entry was added; None if there was none. Raises BadInput `not_json`,
+    `other_shape`.
     """
     document = JsonDocument(content, name)
     found = list(_own_entries(document, name))

@@ -1,9 +1,9 @@
-"""PURE: a JSON document as the user wrote it, of which one value is added or taken out, and every other byte stays.
+"""PURE: a JSON document written by the user, in which one value is added or removed and every other byte stays.
 
 Comments, commas before a closing bracket, a byte order mark and any indentation are accepted, and stay. A new value
 gets the indentation and the line breaks of the document; in a container on one line it stays on that line.
 
-    {"a": 1}         add "b" at the end     {"a": 1, "b": []}         take it out     {"a": 1}
+    {"a": 1}         add "b" at the end     {"a": 1, "b": []}         remove it       {"a": 1}
 
 All positions are characters.
 """
@@ -29,7 +29,7 @@ _SCALAR: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.
 
 
 class TextEdit(NamedTuple):
-    """Where a text is replaced: the characters from `start` to `end` by `text`."""
+    """A replacement of the characters from `start` to `end` by `text`."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Node:
     """An object's or array's items, in order."""
 
     def member(self, name: str) -> Node | None:
-        """The value with this name; of several, the last one, which counts."""
+        """The value with this name; if there are several, the last one counts."""
         return next((item.node for item in reversed(self.items) if item.name == name), None)
 
 
@@ -61,11 +61,11 @@ class Item:
     node: Node
     name: str | None
     blank: int
-    """Where the white space before it begins."""
+    """The start of the white space before it."""
     follows_line_comment: bool
     """Whether that white space ends a comment."""
     comma: int = -1
-    """Where the comma after it is; -1 if there is none."""
+    """The position of the comma after it; -1 if there is none."""
 
 
 class JsonDocument:
@@ -94,7 +94,7 @@ class JsonDocument:
 
     @property
     def is_strict(self) -> bool:
-        """Whether it is JSON without comments and further commas, which is all that some programs read."""
+        """Whether it is strict JSON, without comments and trailing commas, as some programs require."""
         try:
             json.loads(self.text.removeprefix(BYTE_ORDER_MARK))
         except ValueError:
@@ -102,7 +102,7 @@ class JsonDocument:
         return True
 
     def replaced(self, *places: TextEdit) -> bytes:
-        """The document with these texts, whose places do not overlap."""
+        """The document with these edits, which must not overlap."""
         text = self.text
         for place in sorted(places, reverse=True):
             text = text[: place.start] + place.text + text[place.end :]
@@ -154,7 +154,7 @@ class JsonDocument:
         return self.replaced(TextEdit(comma, comma + 1, ""), removed)
 
     def rendered(self, value: Any, at: Node) -> str:
-        """A value as the text of another one, at whose place it is to be."""
+        """A value as text, formatted to replace the value `at`."""
         is_inline = "\n" not in self.text[at.start : at.end]
         return self._rendered(value, self._indent_of(at), is_inline=is_inline)
 
@@ -165,7 +165,7 @@ class JsonDocument:
         return (self.newline + outer).join(lines)
 
     def _indent_of(self, node: Node | Item) -> str:
-        """The white space at the beginning of the line on which something is."""
+        """The indentation of the line on which a node or item begins."""
         line = self.text.rfind("\n", 0, node.start) + 1
         return self.text[line : self._after_blanks(line)]
 

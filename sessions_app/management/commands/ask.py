@@ -25,7 +25,7 @@ class Command(RedlineCommand):
         parser.add_argument("--connection", required=True, help="the name of the agent's connection")
 
     def warns(self, options: dict[str, Any]) -> bool:
-        """Standard error is shown by some agents, as the message about the compaction."""
+        """Always False: some agents show standard error as the message about the compaction."""
         del options
         return False
 

@@ -16,7 +16,7 @@ from sessions_app.sessionlog.text import one_line
 
 SESSIONS: Final = "sessions"
 MOST: Final = 200
-"""Sessions that are offered, the newest first."""
+"""The maximum number of sessions offered, the newest first."""
 TITLE: Final = 60
 
 

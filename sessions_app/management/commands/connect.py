@@ -34,7 +34,7 @@ from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Redline
 from sessions_app.sessionlog.text import plural
 
 LINES_SHOWN: Final = 60
-"""The longest change that is shown without `--full`."""
+"""The maximum number of lines of a change that are shown without `--full`."""
 STYLES: Mapping[str, str] = {"+": "green", "-": "red", "@": "bold", " ": ""}
 
 
@@ -156,7 +156,7 @@ class Command(RedlineCommand):
         self.say_all(lines, paged=self.can_ask)
 
     def _confirm(self, question: str, arguments: str, *, yes: bool) -> None:
-        """Raises ConfirmationNeeded."""
+        """Ask for a confirmation, unless `yes` is given. Raises ConfirmationNeeded."""
         if not (yes or (self.can_ask and self.ask(f"{question}?"))):
             raise ConfirmationNeeded(
                 "not_confirmed",

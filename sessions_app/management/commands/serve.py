@@ -36,7 +36,7 @@ _log = logging.getLogger("redline")
 APPLICATION = "redline.asgi:application"
 DEFAULT_PORT: Final = 8000
 HOSTS: Final = (IPV4, IPV6)
-"""Browsers try ::1 first: another process listening there would receive their requests."""
+"""The addresses to listen on. Browsers try ::1 first: another process listening there would receive their requests."""
 MESSAGE_BYTES: Final = 16_384
 """The maximum size of a message that a page sends over a socket."""
 SHUTDOWN_SECONDS: Final = 3

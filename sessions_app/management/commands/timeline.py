@@ -65,7 +65,7 @@ class Command(RedlineCommand):
 
 
 def _change(point: TimelinePoint) -> str:
-    """What made the change, as the agent names it; an undo is a custom entry of Redline's."""
+    """The type of the change, by the agent's name; an undo is a custom entry of Redline's."""
     name = "undo" if point.kind is EntryKind.UNDO else printable(point.first.type)
     return f"{point.entries} {name}" if point.edits > 1 else name
 

@@ -22,10 +22,10 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.passages import CJK
 
 MAX_LENGTH: Final = 400
-"""Characters of a query; the rest is ignored."""
+"""The maximum length of a query in characters; the rest is ignored."""
 MAX_TERMS: Final = 16
 PREFIX_LENGTH: Final = 3
-"""Shorter words find only themselves."""
+"""The minimum length of words that also find longer ones."""
 FILTERS: Final = ("agent", "project", "in", "tool", "is", "since", "until", "after", "before")
 _ALSO: Final = {"role": "in"}
 """Other names of filters."""
@@ -41,10 +41,10 @@ class TermPattern:
     as_typed: str
     """A regular expression."""
     folded: str
-    """The same for texts in lower case."""
+    """The regular expression for case-folded texts."""
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where the term is in a text, as starts and ends."""
+        """The start and end of each occurrence of the term in a text."""
         folded = text.casefold()
         # Ignoring the case of a text is ten times as slow. If folding changes the length, as with a ß, the positions
         # differ.
@@ -73,8 +73,9 @@ class SearchTerm:
 
     @property
     def words(self) -> str:
-        """The text whose tokens the index has for the term. Chinese and kana are in the index as pairs of
-        neighbours."""
+        """The text whose tokens in the index stand for the term. Chinese and kana are indexed as pairs of
+        neighbours.
+        """
         return CJK.sub(_pairs, self.text.replace("\0", " "))
 
     @property
@@ -94,8 +95,9 @@ class SearchTerm:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """The same for a script, whose patterns differ: the words, which consist of letters and digits only; whether
-        longer words match; and whether words end where letters and digits end."""
+        """The same as JSON values for a script, whose patterns differ: the words, which consist of letters and digits
+        only; whether longer words match; and whether words end where letters and digits end.
+        """
         words = _WORD.findall(self.text)
         return {"words": words, "prefix": self.is_prefix(words[-1]), "bounded": not CJK.search(self.text)}
 
@@ -154,7 +156,7 @@ class SearchQuery:
 
     @property
     def finds(self) -> bool:
-        """Whether it names a word to find."""
+        """Whether it has a term that is not excluded."""
         return any(not term.excluded for term in self.terms)
 
     @property
@@ -164,7 +166,7 @@ class SearchQuery:
 
     @property
     def patterns(self) -> list[TermPattern]:
-        """What to mark in a text, one pattern for each term."""
+        """The patterns to mark in a text, one for each term."""
         return [term.pattern for term in self.terms if not term.excluded]
 
     def for_index(self, vocabulary: Vocabulary) -> IndexQuery:
@@ -226,9 +228,9 @@ def day_of(text: str, *, end: bool = False) -> datetime | None:
 
 LENGTH: Final = 180
 BEFORE: Final = 60
-"""Characters before the first mark."""
+"""The number of characters shown before the first mark."""
 MARKS_SEEN: Final = 200
-"""How many marks of each term are compared to find the best place."""
+"""The maximum number of marks of each term that are compared to find the best place."""
 
 
 class SnippetPart(NamedTuple):

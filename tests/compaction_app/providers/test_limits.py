@@ -99,6 +99,8 @@ def repeating(first: bytes, again: bytes, pause: float) -> Play:
 
 
 JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000\r\n\r\n"
+
+
 def nearly_late(play: Play) -> Play:
     """An answer that begins 0.3 s before the deadline, however long the request took."""
 

@@ -22,7 +22,7 @@ _HEAD: Final = re.compile(rb'\s*\{[^{}\[\]]{0,1000}"id"\s*:\s*"T-')
 
 
 class AmpStore(Store):
-    """Nothing is written to it."""
+    """The threads as a read-only store."""
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
         return (str(named_directory("XDG_DATA_HOME", Path("~/.local/share"), environment).joinpath(*DIRECTORY)),)

@@ -71,7 +71,7 @@ _RESULT: Final = "tool_result"
 
 @dataclass(slots=True)
 class AmpParser(LineParser):
-    """Each line is a part of the thread's document: see `lines_of_thread`."""
+    """Parses the lines into which `lines_of_thread` divides a thread's document."""
 
     def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         content = data.get("data")
@@ -228,7 +228,7 @@ class AmpReader(Reader):
 
 
 class HandoffWriter(SessionWriter):
-    """Writes nothing: there is no form in which Amp would honour a deletion."""
+    """Refuses every write: Amp honours no form of deletion."""
 
     name = "handoff"
     appends = False
@@ -250,7 +250,7 @@ _READER: Final = AmpReader()
 
 
 class AmpFormat(Format):
-    """Amp until its threads moved to its servers."""
+    """The format of Amp's local threads, from before they moved to its servers."""
 
     name = "amp"
     label = "Amp"

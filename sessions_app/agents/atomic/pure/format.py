@@ -66,7 +66,7 @@ class Filters:
         return target.block_index in self.blocks.get(target.entry_id, ())
 
     def hides(self, target: Target) -> bool:
-        """Whether a target is named, or its entry is."""
+        """Whether a target or its entry is hidden."""
         return self.names(target) or target.entry_id in self.entries
 
 
@@ -123,13 +123,13 @@ SENT: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.COMMA
 PREFACE_UNITS: Final = 143
 """The UTF-16 units of the sentence that Atomic sends before the lines of a compaction."""
 SENDING_0_8: Final = PI_SENDING
-"""What Atomic 0.8 changes in a context before it sends the messages. From 0.9.3 on, Atomic drops stray results as well;
-a session does not show that it was continued with 0.8."""
+"""The changes of Atomic 0.8 to a context before it sends the messages. From 0.9.3 on, Atomic drops stray results as
+well; a session does not show that it was continued with 0.8."""
 SENDING_0_9: Final = replace(PI_SENDING, drops_stray_results=True)
 
 
 class AtomicReader(Reader):
-    """Atomic 0.8.26 to 0.9.8."""
+    """Reads the contexts of Atomic 0.8.26 to 0.9.8."""
 
     name = "atomic-0.8"
     honours = frozenset({EntryKind.DELETION})
@@ -214,8 +214,9 @@ def _as_text(tail: Sequence[Message]) -> Iterator[Message]:
 
 
 class AtomicRules(ContextRules):
-    """Entries that can be in the context, without what earlier compactions have hidden, what is not sent anyway, and
-    system messages, which pi would declare again."""
+    """The deletable entries: those that can be in the context, except content hidden by earlier compactions, content
+    that is not sent, and system messages, which pi would declare again.
+    """
 
     def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> list[Message]:
         filters = effective_filters(branch)
@@ -229,7 +230,9 @@ class AtomicRules(ContextRules):
         return messages
 
     def replays(self, entry: Entry) -> bool:
-        """None: what would change the latest thinking is not applied by the agent itself. See `effective_filters`."""
+        """Always False: Atomic itself does not apply deletions that change the latest thinking. See
+        `effective_filters`.
+        """
         return False
 
 
@@ -247,7 +250,7 @@ class ContextCompactionWriter(SessionWriter):
     undo = "One more line makes Atomic continue before it, as long as nothing was said since."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
-        """Raises BadInput `brings_back`."""
+        """Append the compaction entry. Raises BadInput `brings_back`."""
         _require_gone(branch, deletion.targets, facts)
         line = new_line(
             ENTRY_TYPE,
@@ -285,8 +288,9 @@ def _filters_with(branch: Sequence[Entry], targets: Sequence[Target]) -> Filters
 
 
 def _require_gone(branch: Sequence[Entry], targets: Sequence[Target], facts: WriteFacts) -> None:
-    """Raise BadInput `brings_back` if replay safety would revert what earlier compactions deleted: an answer with
-    thinking, of which they deleted blocks, would be the latest one."""
+    """Raise BadInput `brings_back` if replay safety would revert earlier deletions: if the latest answer would be one
+    with thinking from which blocks were deleted.
+    """
     after = _filters_with(branch, targets)
     back = next((one for one in effective_filters(branch).targets() if not after.hides(one)), None)
     if back is not None:
@@ -303,7 +307,7 @@ _FORK: Final = ForkWriter(_READER, ends_with_edit=False)
 
 
 def _later(label: str, reader: Reader, since: tuple[int, ...]) -> Generation:
-    """A generation that honours no deletions in place."""
+    """A generation that ignores recorded deletions, so that only the fork writer is possible."""
     fork = ForkWriter(reader, ends_with_edit=False)
     return Generation(label, reader, ContextRules(reader), (fork,), since=since)
 

@@ -38,7 +38,7 @@ from sessions_app.agents.pure.json_document import JsonDocument
 from .settings import DIRECTORY, config_directory
 
 FEW_TOOLS: Final = ("--tools", "Read,Bash,Write", "--disable-slash-commands")
-"""Calls are sent with the names that they were recorded with, and fewer reminders are added."""
+"""Options for a client with few tools: recorded calls keep their names, and fewer reminders are added."""
 _NOT_IN_SLUG: Final = re.compile(r"[^A-Za-z0-9]")
 
 
@@ -49,7 +49,7 @@ class ClaudeCodeProgram(ClientProgram):
     openings = ("<system-reminder>",)
 
     def environment(self, scratch: Scratch) -> Mapping[str, str]:
-        """Without requests beside the conversation."""
+        """The environment of the client, so that it makes no requests besides the conversation."""
         return {
             **scratch.environment,
             "CLAUDE_CONFIG_DIR": str(scratch.home / ".claude"),
@@ -74,7 +74,7 @@ class ClaudeCodeProgram(ClientProgram):
         return [self.program, "-p", "--output-format", "json", *FEW_TOOLS, *resume, "--", prompt]
 
     def messages(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
-        """A request without tools is not a turn: it may be for a title."""
+        """The messages of a request; None if it has no tools: then it is not a turn, but may be for a title."""
         messages = body.get("messages")
         return list(map(_in_short, messages)) if body.get("tools") and isinstance(messages, list) else None
 
@@ -88,7 +88,9 @@ class ClaudeCodeClient(Client):
 
 
 def _in_short(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message as `sent` gives it: the client's sentence about an interrupted call in short."""
+    """A message in the form that `sent` gives: the client's sentence about an interrupted call is replaced by
+    INTERRUPTED.
+    """
     content = message.get("content")
     if not isinstance(content, list):
         return message
@@ -107,7 +109,7 @@ def sessions_directory(scratch: Scratch) -> Path:
 
 
 def _session_id(name: str) -> str:
-    """The id in the name of a file. A copy with another name gets an id, because the name decides."""
+    """The id in the name of a file, which the client requires. A copy with another name gets a new id."""
     try:
         return str(uuid.UUID(name))
     except ValueError:
@@ -124,7 +126,9 @@ class ClaudeCodeHook:
         return hook_request(asked.get("transcript_path"), asked.get("trigger"), instructions)
 
     def reply(self, step: HookStep, message: str) -> HookReply:
-        """The client knows no other way to stop than not to compact."""
+        """The hook's answer: any step but COMPACT prevents the compaction, because the client has no other way to
+        stop.
+        """
         return HookReply(0 if step is HookStep.COMPACT else BLOCKED, errors=message)
 
 
@@ -157,7 +161,7 @@ class SettingsBridge(HookBridge):
         return (*super().remarks(content, path), f"{path} sets {OFF}: Claude Code calls no hook until it is removed.")
 
     def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
-        """A session of one message is compacted: it costs no request, because the hook prevents the compaction."""
+        """Compact a session of one message; no request is made, because the hook prevents the compaction."""
         with ModelServer() as server:
             scratch = new_scratch(home, server.url)
             client = ClaudeCodeProgram(program)

@@ -40,10 +40,10 @@ DIRECTORY: Final = ".claude"
 CONFIG_VARIABLE: Final = "CLAUDE_CONFIG_DIR"
 DEFAULT_WINDOW: Final = KNOWN_WINDOWS["claude-"]
 LONG_MARK: Final = "[1m]"
-"""Ends the name of a model that is requested with the long window; sessions record the name without it."""
+"""The suffix of a model's name that requests the long window; sessions record the name without it."""
 LONG_WINDOW: Final = 1_000_000
 LEAST_WINDOW: Final = 100_000
-"""A smaller window in the settings counts as this one."""
+"""The minimum window; smaller ones in the settings are raised to it."""
 RESERVE: Final = 33_000
 PERCENT_RESERVE: Final = 20_000
 WINDOW: Final = "autoCompactWindow"
@@ -106,7 +106,7 @@ def _threshold(in_force: Mapping[str, SettingInForce], model_window: int) -> int
 
 
 def _number(value: object) -> float:
-    """A usable positive number, which a variable has as text; 0 if it is none."""
+    """A positive number, also if it is given as text; 0 if the value is not one."""
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         return 0
     try:

@@ -41,11 +41,11 @@ from .settings import DIRECTORY, config_directory
 OUTPUT_DIRECTORY: Final = "tool-results"
 _NAMED: Final = re.compile(rf"/([0-9a-f-]{{36}})/{OUTPUT_DIRECTORY}/([A-Za-z0-9_-]{{1,128}}\.txt)(?![\w.-])")
 _SEARCHED: Final = 4_096
-"""The name comes first; the rest is a preview of the output."""
+"""The number of characters searched for the name, which comes before the preview of the output."""
 
 
 def companion_of(path: Path, text: str) -> Path | None:
-    """The file beside a session with the whole of an output, of which an entry has the beginning; None without one."""
+    """The file beside a session with the full output that an entry only begins; None if there is none."""
     named = _NAMED.search(text, 0, _SEARCHED)
     if named is None:
         return None
@@ -113,8 +113,9 @@ def _processes(pids: set[int]) -> str:
 
 
 def _registers(projects: Path, configuration: Path) -> Iterator[Path]:
-    """The registers of the clients that may have a session of these projects open: their directory may be linked into
-    the configuration."""
+    """The registers of the clients that may have a session of these projects open. Their directory may be a link in the
+    configuration directory.
+    """
     if projects.name == PROJECTS:
         yield projects.with_name(REGISTER)
     own = real_path(configuration)

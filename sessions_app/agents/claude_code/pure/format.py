@@ -74,7 +74,7 @@ class ClaudeCodeFormat(Format):
         return {"role": message.role, "content": content_of(message, parse(line))}
 
     def recorded_version(self, state: ParserState) -> RecordedVersion | None:
-        """That of the last line."""
+        """The version of the client that wrote the last line; None if it is unknown."""
         numbers = tuple(state.extra.get(CLIENT, ()))
         if not numbers:
             return None

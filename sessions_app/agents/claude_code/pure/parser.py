@@ -72,21 +72,21 @@ from sessions_app.sessionlog.opaque import IMAGE_UNITS, ImageSize, Opaque, bytes
 from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Recorded, released_version
 
 SNAPSHOT: Final = "prompt_snapshot"
-"""The attachment that is not part of the conversation."""
+"""The type of attachments that are not part of the conversation."""
 REMINDER: Final = "todo_reminder"
-"""The attachment of which nothing is sent unless it was rendered."""
+"""The type of attachments that are only sent if they were rendered."""
 QUEUED: Final = "queued_command"
 FILES: Final = ("file", "directory", "nested_memory")
-"""The attachments of what is in the project."""
+"""The types of attachments with content from the project."""
 _CONTENTS: Final = ("prompt", "content", "snippet")
-"""The fields of an attachment that have what it adds."""
+"""The fields with the content of an attachment."""
 _NAMES: Final = ("displayPath", "filename", "path", "name")
 _MEDIA: Final = ("image", "document")
 _DATA: Final = frozenset({"base64", "data", "blob"})
-"""The fields that have data as Base64."""
+"""The fields with Base64 data."""
 NAME_CHARACTERS: Final = 200
 LEVELS: Final = 20
-"""How deep data is looked for in a value: those that are recorded are nested by hundreds only to do harm."""
+"""The maximum depth at which data is searched for in a value: real ones are never this deep, only hostile ones."""
 
 
 class Media(NamedTuple):
@@ -127,8 +127,9 @@ def rendered_texts(data: Mapping[str, Any]) -> Sequence[str] | None:
 
 
 def shown_text(data: Mapping[str, Any]) -> str:
-    """What is shown of the attachment on a line: as it was rendered, else its name and what it adds; empty if it adds
-    nothing that is recorded, or is that of a file without the file, which the client does not send."""
+    """The displayed text of an attachment: as rendered, otherwise its name and content. Empty if no content was
+    recorded, or if the file of a `file` attachment is missing, which the client does not send.
+    """
     texts, attachment = rendered_texts(data), fields.mapping(data, "attachment")
     if attachment.get("type") == "file" and not attachment.get("content"):
         return ""
@@ -141,7 +142,7 @@ def shown_text(data: Mapping[str, Any]) -> str:
 
 
 def unrendered_text(attachment: Mapping[str, Any]) -> str:
-    """The text that an attachment adds, without the client's words; empty if it adds none that is recorded."""
+    """The content of an attachment as text, without the client's words; empty if no text was recorded."""
     if attachment.get("type") == REMINDER:
         return ""
     value = next((value for name in _CONTENTS if (value := attachment.get(name))), "")
@@ -170,7 +171,7 @@ def images_of(attachment: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _without_data(value: Any, levels: int = LEVELS) -> Any:
-    """A recorded value with the size of its data in the place of the data, down to this many levels."""
+    """A recorded value in which data is replaced by its size, down to this many levels."""
     if levels == 0:
         return value
     if isinstance(value, list):
@@ -248,17 +249,17 @@ def describe(data: Mapping[str, Any], line: Line, line_id: str, *, is_subagent: 
 
 
 def is_node(data: Mapping[str, Any]) -> bool:
-    """Whether a line takes part in the tree. The client sends what was said even if it has no id."""
+    """Whether a line is a node of the tree. The client sends conversation lines even if they have no id."""
     return isinstance(data.get("uuid"), str) or fields.word(data, "type") in CONVERSATION
 
 
 def is_passed(entry: Entry) -> bool:
-    """Whether the client takes what follows an entry to follow the entry before it: it knows nothing of the line."""
+    """Whether the client skips an entry in the tree, so that the entries that follow it follow its parent instead."""
     return entry.type not in _STATIONS and entry.type.partition(":")[0] not in _STATIONS
 
 
 def shares_line(entry: Entry) -> bool:
-    """Whether an entry is what a line has beside results."""
+    """Whether an entry has the blocks of a line other than its tool results."""
     parent = entry.parent_id
     if parent is None or not parent.startswith(entry.id):
         return False
@@ -351,14 +352,14 @@ def _described(content: object, role: str, common: Mapping[str, Any]) -> tuple[E
 
 
 def _weighing(block: Block, units: int | None) -> Block:
-    """A block with the estimate of what it has beside text, if it has that."""
+    """A block with the estimate of its content that is not text, if it has any."""
     if units is None:
         return block
     return msgspec.structs.replace(block, tokens=block_tokens(units), units=units)
 
 
 def _as_shared(block: object) -> object:
-    """A block in the form that all agents' blocks are described in, without data."""
+    """A block in the form common to all agents, without data."""
     if not isinstance(block, dict):
         return block
     if block.get("type") == "tool_use":
@@ -422,34 +423,34 @@ def _usage(message: Mapping[str, Any]) -> int | None:
 
 
 def _count(data: Mapping[str, Any], name: str) -> int | None:
-    """A number of tokens."""
+    """A token count; None if it is not a valid one."""
     found = fields.number(data, name)
     return int(found) if found is not None and 0 <= found < 2**53 else None
 
 
 CURRENT_VERSION: Final = 1
 OPEN_CALLS: Final = 1_000
-"""How many calls without a result are remembered."""
+"""The maximum number of calls without a result that are remembered."""
 CALLS: Final = "calls"
-"""The name in `ParserState.extra` of the tools of the calls without a result, by the ids of the calls."""
+"""The key in `ParserState.extra` for the tool names of calls without a result, by call id."""
 CLIENT: Final = "client"
-"""The name in `ParserState.extra` of the version of the client; an empty one is unreadable."""
+"""The key in `ParserState.extra` for the client's version; an empty one is unreadable."""
 SINCE: Final = (2, 1, 143)
-"""The first version that reads the list of a boundary, continues where a `last-prompt` line says, and reads a line that
-has more behind its first value."""
+"""The first version that reads the list of a boundary, continues at the entry that a `last-prompt` line names, and
+reads a line with more text after its first value."""
 _LONG_LINE: Final = b'{"parentUuid":'
-"""How a line begins that may continue beyond the first bytes of a file, as one with an image does."""
+"""The beginning of lines that may be longer than the first bytes of a file, such as one with an image."""
 _OWN_NAMES: Final = (b'"parentUuid"', b'"leafUuid"')
-"""The names of fields that no other agent's lines have."""
+"""Field names that no other agent uses."""
 _PRECEDENCE: Final = {name: rank for rank, name in enumerate(TITLES)}
 
 
 @dataclass(slots=True)
 class ClaudeCodeParser(LineParser):
-    """A line may have several entries."""
+    """Parses the lines of a session; a line may have several entries."""
 
     client: tuple[int, ...] = ()
-    """The version of the client that reads; if it is empty, the one that wrote the last line."""
+    """The version of the client that will read the session; if empty, that of the client that wrote the last line."""
 
     def __post_init__(self) -> None:
         # The previous holder of the state may read on from it.
@@ -495,9 +496,9 @@ class ClaudeCodeParser(LineParser):
 
     @staticmethod
     def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        """The entry in bytes that are read again, a line or one result of it; None if they are not an object.
+        """The entry in bytes that are read again: a line, or one tool result of it; None if they are not an object.
 
-        Only the position of `place` in the file and in the tree counts, and the name of its tool.
+        Of `place`, only the position in the file and in the tree and the tool's name are used.
         """
         data = fields.object_in(raw)
         if data is None:
@@ -511,7 +512,7 @@ class ClaudeCodeParser(LineParser):
         return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
 
     def _read_header(self, data: dict[str, Any]) -> None:
-        """Fill what the header lacks: the first lines of a session have no directory."""
+        """Fill in missing header fields: the first lines of a session have no directory."""
         header = self.state.header or Header("", CURRENT_VERSION, "", "", "")
         if header.id and header.cwd and header.timestamp:
             return
@@ -533,11 +534,11 @@ class ClaudeCodeParser(LineParser):
 
     @property
     def _is_older(self) -> bool:
-        """Whether the client reads nothing of what SINCE brought."""
+        """Whether the client is older than SINCE."""
         return () < (self.client or tuple(self.state.extra.get(CLIENT, ()))) < SINCE
 
     def _in_context(self, entry: Entry) -> Entry:
-        """An entry with what only earlier lines tell."""
+        """An entry completed with information from earlier lines."""
         if entry.result_for is not None:
             name = self.state.extra[CALLS].pop(entry.result_for, "")
             return msgspec.structs.replace(entry, tool_name=name) if name else entry
@@ -552,9 +553,9 @@ class ClaudeCodeParser(LineParser):
 
 
 def _first_value(raw: bytes) -> tuple[Any, int]:
-    """The value with which a line begins, and the position of its end: the client reads nothing behind it.
+    """The first value of a line, and the position of its end; the client ignores the rest.
 
-    Raises ValueError if it begins with none.
+    Raises ValueError if the line begins with none.
     """
     try:
         return parse(raw), len(raw)
@@ -566,7 +567,7 @@ def _first_value(raw: bytes) -> tuple[Any, int]:
 
 
 def _remember_calls(data: Mapping[str, Any], calls: dict[str, str]) -> None:
-    """Add the names of the tools that a reply calls, by the ids of the calls."""
+    """Record the names of the tools that a reply calls, by call id."""
     if data.get("type") == "assistant":
         for block in fields.objects(fields.mapping(data, "message"), "content"):
             if block.get("type") == "tool_use" and isinstance(block.get("id"), str):

@@ -101,14 +101,14 @@ def _line_of(entry: Entry, lookup: EntryLookup) -> list[Entry]:
 
 BRIDGED_SECONDS: Final = 5.0
 SPEECH: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.COMPACTION_SUMMARY})
-"""The roles of what the user, the model or a tool said."""
+"""The roles of the messages of the user, the model and tools."""
 ADDED: Final = frozenset({Role.TOOL_RESULT, Role.CUSTOM})
-"""The roles of what a reply leads to without the user."""
+"""The roles of entries that a reply adds without the user."""
 NO_REPLY: Final = -1
 
 
 class ClaudeCodeTree(SessionTree):
-    """Of the entries of one line, each follows the one before it; of the results of one reply as well."""
+    """The tree of a session. Entries of one line follow one another, and so do the tool results of one reply."""
 
     def __init__(self, entries: Sequence[Entry], damage_kept: int = DAMAGE_KEPT) -> None:
         # The last entry of a line that has several is the whole line: it ends last.
@@ -204,7 +204,7 @@ class ClaudeCodeTree(SessionTree):
     # ---- rule 2 ----------------------------------------------------------------------------------------
 
     def _hang_on_kept(self) -> None:
-        """Let what follows dropped entries follow the anchor of the kept ones instead."""
+        """Attach the children of dropped entries to the anchor of the kept ones."""
         boundaries = [at for at in self._current if self.entries[at].kind is EntryKind.BOUNDARY]
         if not any(kept_entries(self.entries[at], self._lookup) for at in boundaries):
             return
@@ -260,7 +260,7 @@ class ClaudeCodeTree(SessionTree):
         return self.entries[self._leaf]
 
     def _named(self) -> int:
-        """The position of what a `last-prompt` line names as the last thing said; NO_PARENT if none does."""
+        """The position of the last message as named by a `last-prompt` line; NO_PARENT if none names one."""
         ends = (
             one for one in reversed(self.entries) if _is_boundary(one) or (one.type == LAST_PROMPT and one.parent_id)
         )
@@ -277,13 +277,13 @@ class ClaudeCodeTree(SessionTree):
         return NO_PARENT if position == end else named
 
     def _speech_at(self, position: int) -> int:
-        """The position of the nearest thing that was said at an entry or above it; NO_PARENT if there is none."""
+        """The position of the nearest entry of SPEECH at an entry or above it; NO_PARENT if there is none."""
         while position != NO_PARENT and self.entries[position].role not in SPEECH:
             position = self._above(position)
         return position
 
     def _above(self, position: int) -> int:
-        """The position of what an entry follows; NO_PARENT at a boundary, which follows nothing for the client."""
+        """The position of an entry's parent; NO_PARENT at a boundary, which has none for the client."""
         return NO_PARENT if _is_boundary(self.entries[position]) else self.parents[position]
 
     def _notes(self) -> dict[int, list[int]]:
@@ -342,7 +342,9 @@ class ClaudeCodeTree(SessionTree):
     # ---- rule 6 ----------------------------------------------------------------------------------------
 
     def _reply_numbers(self) -> list[int]:
-        """What earlier boundaries dropped is none of a later reply, even if that has the same id."""
+        """For each entry the number of its reply, or NO_REPLY. Entries before a boundary are never part of a reply
+        after it, even if the id is the same.
+        """
         numbers: dict[tuple[str, int], int] = {}
         return [
             numbers.setdefault((entry.reply, bisect_right(self._boundaries, position)), len(numbers))
@@ -454,7 +456,9 @@ class ClaudeCodeTree(SessionTree):
         return [one for index, entry in enumerate(path) for one in (entry, *added.get(index, ()))]
 
     def _with_kept(self, path: list[Entry]) -> list[Entry]:
-        """A branch with what its last boundary keeps of other branches, and without what its leaf does not follow."""
+        """A branch with the entries of other branches that its last boundary keeps, and without those that its leaf
+        does not follow.
+        """
         at = _last_boundary(path)
         if at is None:
             return path
@@ -487,11 +491,11 @@ def _seconds(timestamp: str) -> float | None:
 SENDING: Final = Sending(
     fills_unanswered_calls=True, drops_empty_messages=True, drops_stray_results=True, drops_repeated_calls=True
 )
-"""What Claude Code changes in a context before it sends the messages (rules 8 and 9 of `sent`)."""
+"""The changes of Claude Code to a context before it sends the messages (rules 8 and 9 of `sent`)."""
 
 
 class ClaudeCodeReader(Reader):
-    """Claude Code 2.1.143 and newer."""
+    """Reads the contexts of Claude Code 2.1.143 and newer."""
 
     name = "claude-code"
     honours = frozenset({EntryKind.BOUNDARY})
@@ -535,8 +539,9 @@ class ClaudeCodeReader(Reader):
         return kept_entries(boundary, entries.get)
 
     def arranged(self, messages: Iterable[Message], *, is_new: bool) -> list[Message]:
-        """The messages of a context without some others, in the order in which it is rebuilt. In a new session no text
-        stands between a call and its result."""
+        """The remaining messages of a context, in the order in which the client rebuilds it. In a new session no text
+        stands between a call and its result.
+        """
         return list(_in_file_order(messages, is_new=is_new))
 
     def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
@@ -544,7 +549,9 @@ class ClaudeCodeReader(Reader):
 
 
 class OlderClaudeCodeReader(ClaudeCodeReader):
-    """Claude Code before 2.1.143: it knows only segments, and continues from the last thing that was said."""
+    """Reads the contexts of Claude Code before 2.1.143, which knows only segments, and continues from the last
+    message.
+    """
 
     name = "claude-code-2.1.142"
 
@@ -578,8 +585,9 @@ def _last_boundary(branch: Sequence[Entry]) -> int | None:
 
 
 def _returning(before: Sequence[Entry], after: Sequence[Entry]) -> Iterator[Entry]:
-    """What follows a boundary; behind the first line of a reply there, the lines of it that stand before the boundary,
-    with the results of their calls."""
+    """The entries after a boundary. Behind the first line of each reply come its lines from before the boundary, with
+    the results of their calls.
+    """
     first: dict[str, int] = {}
     for index, entry in enumerate(after):
         if entry.reply:
@@ -598,7 +606,7 @@ def _returning(before: Sequence[Entry], after: Sequence[Entry]) -> Iterator[Entr
 
 
 def _ends_beside(branch: Sequence[Entry]) -> bool:
-    """Whether a branch ends with notes that do not all follow one another: what is said next leaves out some."""
+    """Whether a branch ends with notes on more than one path, some of which the next message leaves out."""
     for before, entry in zip(reversed(branch[:-1]), reversed(branch), strict=False):
         if entry.role in SPEECH:
             return False
@@ -636,14 +644,14 @@ def _sorted(led_to: Sequence[Message], *, is_new: bool) -> Iterator[Message]:
 
 
 class ClaudeCodeRules(PlanRules):
-    """Only what the model sees can be deleted; the client adds attachments afresh that it does not find."""
+    """Only content that the model sees can be deleted; deleted attachments may be added again by the client."""
 
     def replays(self, entry: Entry) -> bool:
-        """Only messages that are sent: providers compare the latest one that they see."""
+        """True only for sent assistant messages: providers compare the latest one that they receive."""
         return entry.role == Role.ASSISTANT and not entry.excluded
 
     def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
-        """For the last line of a reply that is not just thinking: the lines that are."""
+        """For the last line of a reply that is not only thinking: the reply's lines of only thinking."""
         thoughts: dict[str, list[str]] = {}
         others: dict[str, str] = {}
         for message in messages:

@@ -75,7 +75,7 @@ ContentBlock = dict[str, Any]
 
 
 class Author(Enum):
-    """Who contributes a line, as far as the rules tell them apart."""
+    """The author of a line, as far as the rules distinguish them."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -101,12 +101,12 @@ class SentLine(NamedTuple):
     is_caveat: bool = False
     """Whether it is the client's note before a command that the user ran in the client."""
     is_summary: bool = False
-    """Whether it stands for what was compacted."""
+    """Whether it is the summary of a compaction."""
     model: str = ""
     is_file: bool = False
     """Whether it is an attachment of a file or a directory."""
     is_reworded: bool = False
-    """Whether the client puts its own words around it, which are not among the blocks."""
+    """Whether the client adds its own words, which are not among the blocks."""
 
     @property
     def is_speech(self) -> bool:
@@ -121,9 +121,9 @@ CALL_FIELDS: Final = ("type", "id", "name", "input")
 CAVEAT: Final = ("<local-command-caveat>",)
 COMMAND: Final = ("<command-name>", "<local-command-stdout>", "<local-command-stderr>")
 OLDER_MODEL: Final = re.compile(r"claude-(opus-4-[567]|sonnet-4-[56]|haiku-4-5)(?!\d)")
-"""Models to which the client sends no messages of the system between others; to unknown ones it does."""
+"""Models to which the client sends no system messages between others; unknown models receive them."""
 NOTICE: Final = "task-notification"
-"""The origin of what a user's line says of a task in the background, such as a subagent's."""
+"""The `origin` of a user's line that reports on a background task, such as a subagent's."""
 _AUTHORS: Final = {Role.ASSISTANT: Author.ASSISTANT, Role.TOOL_RESULT: Author.RESULT, Role.COMMAND: Author.COMMAND}
 
 
@@ -202,7 +202,7 @@ def error_result(call_id: str, words: str) -> ContentBlock:
 
 
 def with_text(result: ContentBlock, text: str) -> ContentBlock:
-    """A result with a text at its end."""
+    """A tool result with a text appended."""
     content = result.get("content")
     if not isinstance(content, list):
         # What a result ends with is trimmed only here.
@@ -215,7 +215,7 @@ def with_text(result: ContentBlock, text: str) -> ContentBlock:
 
 
 def _left(content: Any, blocks: tuple[Block, ...] | None) -> list[ContentBlock]:
-    """The blocks of a content that are left of it; a text is one block, and what is not a block is left out."""
+    """The remaining blocks of a content; a text is one block, and items that are not blocks are left out."""
     if isinstance(content, str):
         return [text_block(content)]
     left = (content[block.index] for block in blocks or ())
@@ -223,7 +223,7 @@ def _left(content: Any, blocks: tuple[Block, ...] | None) -> list[ContentBlock]:
 
 
 def _result(data: Mapping[str, Any], message: Message) -> ContentBlock:
-    """The result that an entry is, on its own line or with others."""
+    """The tool result of an entry, which may share its line with others."""
     block = data if is_result(data) else next(filter(is_result, reversed(data["message"]["content"])))
     if message.blocks is None or len(message.blocks) == len(message.entry.blocks or ()):
         return dict(block)
@@ -255,11 +255,11 @@ def _unrendered(attachment: Mapping[str, Any]) -> list[ContentBlock]:
 NO_CONTENT: Final = "(no content)"
 REMINDER: Final = "<system-reminder>\n{}\n</system-reminder>"
 NEXT_PROMPT: Final = SentLine(Author.USER, [text_block("")])
-"""Stands for the prompt after the session, which is joined with a text before it, and not sent here."""
+"""A placeholder for the prompt after the session: a text before it is joined with it. It is not sent."""
 
 
 def user_messages(lines: Sequence[SentLine], *, is_older: bool) -> Iterator[Mapping[str, Any]]:
-    """The messages of a turn, and that of the system's attachments."""
+    """The messages of a user's turn, and the message with the system's attachments."""
     results: list[ContentBlock] = []
     added: list[SentLine] = []
     said: list[SentLine] = []
@@ -295,7 +295,7 @@ def user_messages(lines: Sequence[SentLine], *, is_older: bool) -> Iterator[Mapp
 
 
 def _without_tags(text: str) -> str:
-    """A text for the system, which is recorded as a reminder for the user."""
+    """A text for the system without the tags of a reminder, with which it is recorded."""
     before, after = REMINDER.split("{}")
     return text.removeprefix(before).removesuffix(after) if text.startswith(before) else text
 
@@ -326,7 +326,7 @@ CONTINUE: Final = "Continue from where you left off."
 SECOND_CALL: Final = "[Tool use interrupted]"
 MISSING_RESULT: Final = "[Tool result missing due to internal error]"
 INTERRUPTED: Final = "[Tool call interrupted]"
-"""Stands for the client's sentence about a call that was open when the session ended."""
+"""Replaces the client's sentence about a call that was open when the session ended."""
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
 
@@ -373,7 +373,7 @@ def sent_messages(
 ) -> Iterator[Mapping[str, Any]]:
     """The messages of a context with role and content; a content that is one text is one block.
 
-    What the client adds on each start is not among them, nor its own words around what was recorded: see
+    Messages that the client adds on each start are not included, nor its own words around recorded content: see
     `reworded_entries`. `closed`: the session is resumed with another prompt; if not, the request is the one after its
     last line.
     """
@@ -466,7 +466,7 @@ def _called_lines(lines: Sequence[SentLine], *, is_older: bool) -> Iterator[Sent
 
 
 def _without_repeats(blocks: Iterable[ContentBlock], seen: set[str]) -> Iterator[ContentBlock]:
-    """The blocks without calls whose ids were seen; the ids of the others are added."""
+    """The blocks without repeated calls; ids of calls are added to `seen`."""
     for block in blocks:
         call_id = str(block.get("id")) if is_call(block) else None
         if call_id not in seen:
@@ -476,7 +476,9 @@ def _without_repeats(blocks: Iterable[ContentBlock], seen: set[str]) -> Iterator
 
 
 def _open_reply(lines: Sequence[SentLine]) -> int:
-    """The index of the first line of the reply with whose calls the session ends; their number if it ends otherwise."""
+    """The index of the first line of the reply whose open calls end the session; the number of lines if it ends
+    otherwise.
+    """
     end, reply = len(lines), None
     for at in range(len(lines) - 1, -1, -1):
         line = lines[at]
@@ -488,8 +490,9 @@ def _open_reply(lines: Sequence[SentLine]) -> int:
 
 
 def _open_turn(lines: Sequence[SentLine]) -> int:
-    """The index of the first line behind the last prompt, if the session ends with a result or with calls directly
-    after one; their number if it ends otherwise."""
+    """The index of the first line after the last prompt, if the session ends with a result, or with calls directly
+    after one; otherwise the number of lines.
+    """
     said = [at for at, line in enumerate(lines) if line.is_speech]
     while said and any(lines[said[-1]].call_ids()):
         said.pop()
@@ -519,8 +522,9 @@ def _only_thinks(line: SentLine) -> bool:
 
 
 def _closed(lines: Sequence[SentLine], *, is_older: bool) -> Iterator[SentLine]:
-    """The lines, and the client's own reply if the user or a tool had the last word; not after a compaction, if what
-    the client noted down after the summary is the end."""
+    """The lines, with a reply added by the client if the last message is the user's or a tool's. None is added after a
+    compaction if the session ends with the client's notes on the summary.
+    """
     end = len(lines)
     while end and lines[end - 1].author is Author.COMMAND:
         end -= 1
@@ -599,7 +603,7 @@ def _reply_text(text: str) -> ContentBlock:
 
 
 _SECOND: Final = _reply_text(SECOND_CALL)
-"""Stands for a repeated call in a reply of which nothing else is left."""
+"""Replaces a repeated call if nothing else is left of its reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -643,7 +647,7 @@ class ClaudeCodeTurns:
 
 
 def _places(pieces: Sequence[SentPiece]) -> dict[str, int]:
-    """For each entry that is sent, by id, which message it is sent in (rule 7)."""
+    """The number of the message in which each sent entry is sent, by entry id (rule 7)."""
     answered = {piece.result_for for piece in pieces if piece.role == Role.TOOL_RESULT}
     spoken = {piece.reply for piece in pieces if piece.role == Role.ASSISTANT and not _is_thinking(piece)}
     said = (
@@ -665,7 +669,7 @@ def _is_thinking(piece: SentPiece) -> bool:
 
 
 def _overtaking(was: Sequence[str], will_be: Iterable[str]) -> list[Moved]:
-    """Those that are sent before others that they followed, each with the first of these, in their new order."""
+    """The entries that move before others which they followed, each with the first of these, in their new order."""
     place = {entry_id: number for number, entry_id in enumerate(was)}
     first = len(was)
     found = []
@@ -680,7 +684,7 @@ REQUEST: Final = "api-request"
 BLOB: Final = "api-request-blob"
 EFFORT: Final = "output_config"
 COMPARED: Final = 10
-"""How many requests are compared, the last ones: each is read from the beginning of the session."""
+"""The number of latest requests that are compared: each is rebuilt from the beginning of the session."""
 
 
 class RecordedRequest(NamedTuple):
@@ -690,7 +694,7 @@ class RecordedRequest(NamedTuple):
     id: str
     hashes: tuple[str, ...]
     effort: Any
-    """The effort of the reply, as the client sent it in a message of the system."""
+    """The effort of the reply, which the client sent in a system message."""
 
 
 def ledger_result(
@@ -717,7 +721,7 @@ def ledger_result(
 
 
 def _not_reproduced(request: RecordedRequest, messages: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The hashes of a request's messages that are not among these, in the same order."""
+    """The hashes in a request, in order, that none of these messages has."""
     hashes, rest, place = [], [], 0
     for message in messages:
         hashes.append({message_hash(message)})

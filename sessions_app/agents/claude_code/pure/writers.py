@@ -64,8 +64,9 @@ LostBlocks = Mapping[str, frozenset[int] | None]
 
 
 def lines_of_context(context: ActiveContext, branch: Sequence[Entry]) -> list[list[Entry]]:
-    """The recorded lines that a context consists of, in its order: the entries of each. The last one has the line's id,
-    and its bytes are those of the line."""
+    """The recorded lines of a context, in its order, each as its entries. The last entry has the line's id and its
+    bytes.
+    """
     parts: dict[int, list[Entry]] = {}
     for entry in branch:
         parts.setdefault(entry.number, []).append(entry)
@@ -73,21 +74,21 @@ def lines_of_context(context: ActiveContext, branch: Sequence[Entry]) -> list[li
 
 
 def is_one_of_several(entry: Entry) -> bool:
-    """Whether its line has other entries: an entry of such a line has a parent on it, or a part's id."""
+    """Whether the entry's line has other entries: then its parent is on the same line, or its id is that of a part."""
     _, point, number = entry.id.rpartition(".")
     return (bool(point) and number.isdigit()) or (entry.parent_id or "").startswith(f"{entry.id}.")
 
 
 def is_nameless(entry: Entry) -> bool:
-    """Whether its line has no uuid; the parser names it after its place."""
+    """Whether the entry's line has no uuid: the parser names it by its line number."""
     return entry.id == f"line-{entry.number}"
 
 
 def moved_line(raw: bytes, **fields: Any) -> bytes:
-    """A recorded line with other values in these fields, as in another session, after another line.
+    """A recorded line with these fields changed, to stand in another session or after another line.
 
-    A report of used tokens becomes one of 0: with the old one, the agent would compact the shorter conversation at the
-    next prompt.
+    Reported token usage is set to 0: with the old value, the agent would compact the shorter conversation at the next
+    prompt.
     """
     found, opening = members(raw), raw.index(b"{") + 1
     changes = []
@@ -106,7 +107,7 @@ def moved_line(raw: bytes, **fields: Any) -> bytes:
 
 
 def user_line(beside: Mapping[str, Any], text: str, moment: datetime, **fields: str | None) -> bytes:
-    """A new message of the user, as the client would have written it where another line was written."""
+    """A new message of the user, as the client would have written it beside a recorded line."""
     place = {name: beside[name] for name in _PLACE if name in beside}
     if "entrypoint" in place:
         place["entrypoint"] = INTERACTIVE
@@ -153,7 +154,7 @@ MARK: Final = "redline"
 
 
 class BoundaryWriter(ContextWriter):
-    """Appends one line; everything that it does not list stays in the file, and is not sent."""
+    """Appends one line; entries that it does not list stay in the file, but are not sent."""
 
     name = NAME
     appends = True
@@ -161,7 +162,9 @@ class BoundaryWriter(ContextWriter):
     undo = "One more line lists everything again; single entries can be brought back at any time."
 
     def protection(self, entry: Entry) -> Protection | None:
-        """A line goes as a whole: a fork can leave out a part of it."""
+        """Protects entries of which only a part could be deleted: a boundary keeps or drops whole lines. A fork can
+        drop parts.
+        """
         is_partial = len(entry.blocks or ()) > 1 or is_one_of_several(entry)
         return Protection.NOT_EDITABLE if is_partial else None
 
@@ -190,7 +193,7 @@ def refused_writers(state: ParserState) -> Mapping[str, str]:
 
 
 def restore_lines_by(reader: Reader) -> RestoreLines:
-    """One more boundary, which lists what the context has now and what comes back, at its place."""
+    """Another boundary, which lists the current context and the restored entries, in their places."""
 
     def restore_lines(
         branch: Sequence[Entry],
@@ -209,7 +212,7 @@ def restore_lines_by(reader: Reader) -> RestoreLines:
 
 
 def _context_with(reader: Reader, branch: Sequence[Entry], sought: Collection[str]) -> ActiveContext:
-    """The context of a branch without its last boundaries, as few as possible, so that it has these entries."""
+    """The context of a branch with as few of its last boundaries removed as possible, so that it has these entries."""
     left = list(branch)
     context = reader.rebuild(left)
     for boundary in reversed([entry for entry in branch if entry.kind is EntryKind.BOUNDARY]):
@@ -265,7 +268,9 @@ def boundary_line(branch: Sequence[Entry], kept: Sequence[Entry], facts: WriteFa
 
 
 def _segment(branch: Sequence[Entry]) -> tuple[str, str]:
-    """The first and the last line of the chain of recorded parents that ends with a branch, without a boundary."""
+    """The first and the last line of the chain of recorded parents that ends at the end of a branch, up to a
+    boundary.
+    """
     entries = {entry.id: entry for entry in branch}
     head = tail = branch[-1]
     seen = {tail.id}
@@ -281,14 +286,14 @@ UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
 
 
 class ClaudeForkWriter(CopyingWriter):
-    """Writes what survives of a context into a new session."""
+    """Writes the remaining context into a new session."""
 
     def __init__(self, reader: ClaudeCodeReader) -> None:
         super().__init__(reader)
         self._arranged: Final = reader.arranged
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
-        """Raises BadInput `ends_unsaid`."""
+        """Write the new session. Raises BadInput `ends_unsaid`."""
         lost = blocks_by_entry(deletion.targets)
         context = self._reader.rebuild(branch)
         # The order is that of what survives: of a line with several entries, the first one may be gone.
@@ -302,8 +307,9 @@ class ClaudeForkWriter(CopyingWriter):
         return NewFile(f"{facts.session_id}.jsonl", (line + b"\n" for line in lines))
 
     def _require_sent(self, left: Sequence[Message], facts: WriteFacts) -> None:
-        """Raise BadInput `ends_unsaid` if the agent would not send all that survives: versions before 2.1.143 leave out
-        attachments, and the output of commands, that nothing said follows."""
+        """Raise BadInput `ends_unsaid` if the agent would not send everything that remains: versions before 2.1.143
+        leave out attachments and outputs of commands that no message follows.
+        """
         sent = {message.entry.id for message in self._reader.rebuild([one.entry for one in left]).messages}
         unsent = next((message.entry for message in left if message.entry.id not in sent), None)
         if unsent is not None:
@@ -350,7 +356,7 @@ def _notes(context: ActiveContext, left: Sequence[Message], facts: WriteFacts) -
 def _note_lines(
     notes: Iterable[str], beside: Entry, parent: str | None, facts: WriteFacts
 ) -> Generator[bytes, None, str | None]:
-    """Messages of the user after `parent`, with what a line says of where it was said; returns the last one's id."""
+    """Messages of the user after `parent`, with the place fields of a recorded line; returns the id of the last one."""
     for words in notes:
         note_id = facts.new_id()
         recorded = parse(facts.line(beside))

@@ -43,7 +43,7 @@ _MARKS: Final = (_HEADER, b'"turn_context"', b'"thread_settings_applied"')
 
 
 class ThreadFiles:
-    """The files, and the settings of the thread that they record."""
+    """The files of a thread, with the model and the providers that the thread records."""
 
     def __init__(self, name: str, content: Iterable[bytes]) -> None:
         self.model = ""
@@ -103,7 +103,9 @@ class CodexProgram(ClientProgram):
     openings = INJECTED_TEXTS
 
     def environment(self, scratch: Scratch) -> Mapping[str, str]:
-        """Older versions take the address of the provider `openai` from here, newer ones from the configuration."""
+        """The environment of the client. Older versions read the address of the provider `openai` from it, newer ones
+        from the configuration.
+        """
         return {
             **scratch.environment,
             "CODEX_HOME": str(codex_home(scratch)),
@@ -129,9 +131,10 @@ class CodexProgram(ClientProgram):
         return [self.program, "exec", "--json", "--skip-git-repo-check", *resume, prompt]
 
     def messages(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
-        """Without the instructions, which come first if they have no field of their own; they are the recorded ones.
+        """The messages of a request without the recorded instructions, which come first if they have no field of their
+        own.
 
-        Without metadata: for the built-in provider `openai`, newer versions add some to every message.
+        Metadata is removed: for the built-in provider `openai`, newer versions add some to every message.
         """
         items = body.get("input")
         if not isinstance(items, list):
@@ -157,7 +160,9 @@ def codex_home(scratch: Scratch) -> Path:
 
 
 def configure(scratch: Scratch, model: str, providers: Iterable[str] = ()) -> None:
-    """Write a configuration: the last provider is in use; a thread resumes only if all its providers are known."""
+    """Write a configuration that uses the last provider and defines all of them: otherwise the thread does not
+    resume.
+    """
     names = list(providers) or [PROVIDER]
     url = json.dumps(f"{scratch.model_url}/v1")
     lines = [
@@ -199,7 +204,7 @@ class CodexHook:
 
 FILE: Final = "hooks.json"
 TOKENS: Final = 50_000
-"""The size of the first turn that the model reports, so that the next one compacts."""
+"""The number of tokens reported for the first turn, large enough for Codex to compact at the next one."""
 
 
 class HooksBridge(HookBridge):
@@ -225,7 +230,7 @@ class HooksBridge(HookBridge):
         return (project / DIRECTORY if project is not None else home_directory(home)) / FILE
 
     def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
-        """A thread of one message is continued, which is to be compacted first."""
+        """Continue a thread of one message, which must be compacted first."""
         with ModelServer(lambda request: short_answer(request.path, request.body, TOKENS)) as server:
             scratch = new_scratch(home, server.url)
             client = CodexProgram(program)

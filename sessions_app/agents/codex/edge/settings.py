@@ -40,7 +40,7 @@ def home_directory(home: Path, environment: Mapping[str, str] = os.environ) -> P
 
 
 class CodexSettings(Settings):
-    """They are the same in all projects and for all models."""
+    """Reads the settings of Codex, which are the same for all projects and models."""
 
     def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         found = self.user_file(home)

@@ -71,13 +71,14 @@ from .settings import DIRECTORY, home_directory
 SESSIONS: Final = "sessions"
 ARCHIVED: Final = "archived_sessions"
 COMPRESSED_SUFFIX: Final = ".jsonl.zst"
-"""Codex can compress rollouts that are not in use. It decompresses one again when it resumes it."""
+"""The suffix of compressed rollouts. Codex can compress rollouts that are not in use, and decompresses one to resume
+it."""
 MAX_DEPTH: Final = 4
 """The depth of the dated directories: sessions/2026/11/22."""
 MAX_DIRECTORIES: Final = 2_000
-"""A rollout is not looked for in more directories than these."""
+"""The maximum number of directories searched for a rollout."""
 SETTLED_NS: Final = 2_000_000_000
-"""A directory that changed less than this ago may change again without another time of change."""
+"""Nanoseconds after a change of a directory within which another change may leave its modification time the same."""
 _NAME: Final = re.compile(r"rollout-.+[-_]([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl\Z")
 _DAY: Final = timedelta(days=1)
 
@@ -88,14 +89,14 @@ class _Listing(NamedTuple):
     rollouts: Mapping[str, str]
     """The names of rollouts by the ids at their ends."""
     directories: tuple[str, ...]
-    """The latest dates first."""
+    """The directories, the latest date first."""
 
 
 _NOTHING: Final = _Listing({}, ())
 
 
 def codex_home(path: Path) -> Path | None:
-    """The directory of Codex's files in which a session is; None outside of one."""
+    """Codex's directory that contains a session; None for a session elsewhere."""
     return next((parent.parent for parent in path.parents if parent.name in (SESSIONS, ARCHIVED)), None)
 
 
@@ -128,8 +129,9 @@ def _below(directory: Path, depth: int) -> Iterator[Path]:
 
 
 def _days_of(rollout_id: str) -> tuple[date, ...]:
-    """The local dates on which an id may have been given, as a uuid of version 7 has its time at the beginning; none if
-    it is another one."""
+    """The local dates on which an id may have been created: a version 7 UUID begins with its time. Empty for other
+    ids.
+    """
     if rollout_id[14:15] != "7":
         return ()
     milliseconds = int(rollout_id[:8] + rollout_id[9:13], 16)
@@ -242,7 +244,7 @@ def _try(descriptor: int) -> bool:
 
 MAX_BASES: Final = 100
 HEADER_BYTES: Final = 4 << 20
-"""A longer first line is not searched for a base."""
+"""The maximum length in bytes of a first line that is searched for a base."""
 NOT_READ: Final = "It was not read."
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
@@ -256,7 +258,9 @@ class _Base(NamedTuple):
 
 
 class RolloutReader(SessionReader):
-    """A `SessionReader` of a thread. Without a base it differs in nothing but one look at the first line."""
+    """A `SessionReader` of a thread and its bases. For a thread without a base, it only inspects the first line in
+    addition.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -264,7 +268,7 @@ class RolloutReader(SessionReader):
         """The first file first."""
 
     def __enter__(self) -> Self:
-        """Raises BadInput `compressed`, and what opening a file raises."""
+        """Open the file and its bases. Raises BadInput `compressed`, and the errors of opening a file."""
         if self.path.name.endswith(COMPRESSED_SUFFIX):
             raise BadInput(
                 "compressed",
@@ -382,7 +386,9 @@ def _base_in(line: bytes) -> tuple[str, int]:
 
 
 def threads_based_on(path: Path) -> list[Path]:
-    """The rollouts that name another one as their base: those beside it, and Codex's others. Raises SystemFailure."""
+    """The rollouts that name another one as their base, beside it or elsewhere in Codex's directory. Raises
+    SystemFailure.
+    """
     home = codex_home(path)
     roots = [path.parent] if home is None else [home / SESSIONS, home / ARCHIVED]
     found = (one for root in roots if root.is_dir() for one in discover(root).paths if one != path)
@@ -390,7 +396,7 @@ def threads_based_on(path: Path) -> list[Path]:
 
 
 def _base_id_of(path: Path) -> str:
-    """The id of a rollout's base; empty if it has none, or went away."""
+    """The id of a rollout's base; empty if it has none, or no longer exists."""
     try:
         with opened(path, os.O_RDONLY, NOT_READ) as fd:
             return _base_in(_first_line(fd, path))[0]
@@ -400,12 +406,12 @@ def _base_id_of(path: Path) -> str:
 
 _FIRST_LINE: Final = re.compile(rb'"type"\s*:\s*"session_meta"')
 _BEFORE_TYPE: Final = 200
-"""No more bytes come before the type of the first line."""
+"""The maximum number of bytes before the type in the first line."""
 
 
 class CodexStore(Store):
     is_append_only = True
-    """The client's own history, and threads that are based on one, name positions in a file."""
+    """The client's own history, and threads based on a file, refer to byte positions in it."""
     write_lock = staticmethod(writer_lock)
     sessions_based_on = staticmethod(threads_based_on)
 
@@ -420,7 +426,9 @@ class CodexStore(Store):
         return _FIRST_LINE.search(head, 0, _BEFORE_TYPE) is not None
 
     def discover(self, root: Path) -> Discovery:
-        """Compressed sessions, too, which say how they are opened."""
+        """The sessions below a root, including compressed ones: opening one raises an error that names the command to
+        decompress it.
+        """
         return discover(root, (SESSION_SUFFIX, COMPRESSED_SUFFIX))
 
     def open(self, path: Path) -> SessionReader:

@@ -65,12 +65,13 @@ from .writers import CompactedWriter, FullerList, ThreadForkWriter
 
 SENDING: Final = Sending(fills_unanswered_calls=True, drops_stray_results=True, pairs_anywhere=True)
 PROMPT_TOKENS: Final = 20_000
-"""How much of the user's messages a summary without items leaves (rule 4)."""
+"""The maximum tokens of user messages that remain after a summary without items (rule 4)."""
 
 
 class CodexReader(Reader):
-    """Codex 0.169, and older versions. At a rollback these keep the added context, and a summary without items counts
-    as a message of the user."""
+    """Reads the contexts of Codex 0.169 and older versions. At a rollback, older ones keep the added context, and count
+    a summary without items as a message of the user.
+    """
 
     honours = frozenset({EntryKind.BOUNDARY})
 
@@ -110,8 +111,9 @@ class CodexReader(Reader):
 
 
 def _prompts_within_budget(kept: Sequence[Message]) -> list[Message]:
-    """The newest of the user's messages, without their images, and the summary after them. Of the first message that
-    does not fit, Codex sends a part; here it counts as a whole."""
+    """The newest of the user's messages, without images, then the summary. Codex truncates the first message that does
+    not fit; here it is included in full.
+    """
     *prompts, summary = map(_text_of, kept)
     budget = PROMPT_TOKENS
     left = []
@@ -131,13 +133,16 @@ def _text_of(message: Message) -> Message:
 
 
 class CodexRules(PlanRules):
-    """Only what the model sees can be deleted; see above for reasoning. No provider compares it: reasoning is encrypted
-    as a whole."""
+    """Only content that the model sees can be deleted; for reasoning see above. No provider compares reasoning: it is
+    encrypted as a whole.
+    """
 
     protected_roles: ClassVar = {**PlanRules.protected_roles, Role.INJECTED: Protection.INJECTED}
 
     def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
-        """For each reasoning what comes before the next one, and that one; for what follows reasoning the reasoning."""
+        """For each reasoning: the items up to the next one, and that one. For the item after a reasoning: the
+        reasoning.
+        """
         found: dict[str, tuple[str, ...]] = {}
         stretch: list[str] = []
         for message in messages:
@@ -258,7 +263,7 @@ class CodexFormat(Format):
         return sent_items(context, line, with_ids=context.reader == READER.name)
 
     def recorded_version(self, state: ParserState) -> RecordedVersion | None:
-        """That of the client that began the file: later lines record none."""
+        """The version of the client that began the file, because later lines record none; None if it is unknown."""
         numbers = tuple(state.extra.get(CLIENT, ()))
         if not any(numbers):  # a client that was built from source calls itself 0.0.0
             return None

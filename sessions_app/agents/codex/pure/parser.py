@@ -70,15 +70,15 @@ from sessions_app.sessionlog.tree import SessionTree
 
 KEY: Final = "codex"
 SUMMARY_OPENING: Final = (400, "a6684d9425a97ca71def32dc")
-"""The length and the digest of the words with which Codex introduces its summaries, by which it knows them again."""
+"""The length and digest of the introduction of Codex's summaries, by which Codex recognises them."""
 REASONING: Final = "reasoning"
 COMPACTED: Final = "compacted"
-"""The type of a line that Codex's compaction writes, and of the summary on it if it has no items."""
+"""The type of the line that a compaction writes, and of its summary if the line has no items."""
 SPAWN: Final = "spawn_agent"
 """The tool that starts a subagent."""
 PASSTHROUGH: Final = "internal_chat_message_metadata_passthrough"
 METADATA: Final = frozenset({PASSTHROUGH, "metadata"})
-"""The fields of an item that describe it and are not part of it."""
+"""The metadata fields of an item."""
 INJECTED_KIND: Final = "environments."
 INJECTED_TEXTS: Final = (
     "# AGENTS.md instructions",
@@ -89,15 +89,15 @@ INJECTED_TEXTS: Final = (
     "<user_instructions>",
     "<user_shell_command>",
 )
-"""How the texts begin that Codex adds in the role of the user, in any case and after blanks. They are no prompts: no
-rollback counts them, and no summary without items keeps them."""
+"""How texts begin that Codex adds in the role of the user, ignoring case and leading blanks. They are not prompts:
+rollbacks do not count them, and summaries without items do not keep them."""
 _INJECTED_TEXTS: Final = tuple(map(str.lower, INJECTED_TEXTS))
 _LONGEST_OPENING: Final = max(map(len, INJECTED_TEXTS))
 _TEXTS: Final = frozenset({"input_text", "output_text", "summary_text", "reasoning_text", "text"})
 
 
 class ItemKind(NamedTuple):
-    """A kind of items of the conversation: how it is described, and the fields without which Codex skips it."""
+    """A kind of conversation item: how it is described, and its required fields, without which Codex skips it."""
 
     describe: Callable[[Mapping[str, Any]], _Content]
     required: Mapping[str, type | tuple[type, ...]]
@@ -136,7 +136,7 @@ LINE_KINDS: Final = {
     "compacted": EntryKind.BOUNDARY,
     "thread_rolled_back": EntryKind.BOUNDARY,
 }
-"""The kinds of lines that belong to the conversation without being items. All others lie beside it."""
+"""Kinds of lines that belong to the conversation but are not items. No other lines are part of it."""
 KNOWN_TYPES: Final = frozenset({"session_meta", "response_item", "compacted", "turn_context", "event_msg"})
 """The types of lines that show that a file is a rollout."""
 
@@ -192,7 +192,7 @@ def _is_injected(item: Mapping[str, Any]) -> bool:
 
 
 def _reasoning(item: Mapping[str, Any]) -> _Content:
-    """One block: a summary, or the reasoning itself; or what is only encrypted."""
+    """The reasoning as one block: its text and summary, or encrypted data."""
     text = "\n\n".join([*_texts_in(item, "content"), *_texts_in(item, "summary")])
     encrypted = fields.text_or_none(item, "encrypted_content")
     opaque = () if text or encrypted is None else (Opaque.encrypted(encrypted, 0),)
@@ -219,7 +219,7 @@ def _output(item: Mapping[str, Any]) -> _Content:
 
 
 def _step(item: Mapping[str, Any]) -> _Content:
-    """Something that the model did and that has no separate result: a web search, an image."""
+    """An action of the model without a separate result: a web search, an image."""
     text = stringify({name: value for name, value in without_metadata(item).items() if name != "result"})
     image = (Opaque.image(item["result"], 0, text),) if "result" in item else ()
     units = image[0].units if image else utf16_length(text)
@@ -264,7 +264,7 @@ ITEMS: Final[Mapping[str, ItemKind]] = {
     ),
     "additional_tools": ItemKind(_tools, {"tools": list}),
 }
-"""The items that Codex sends."""
+"""The kinds of items that Codex sends, by type."""
 CONTENT_IN: Final = {
     "message": "content",
     "agent_message": "content",
@@ -310,7 +310,7 @@ _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 def digest_of(item: Mapping[str, Any]) -> str:
-    """Identifies an item by everything but its metadata."""
+    """A digest of an item without its metadata."""
     content = without_metadata(item)
     try:
         encoded = _encode(content)
@@ -321,7 +321,7 @@ def digest_of(item: Mapping[str, Any]) -> str:
 
 
 class _EqualItems:
-    """The places of equal items, in the order of recording, of which each is taken once."""
+    """The places of equal items, in the order of recording; each place can be taken once."""
 
     def __init__(self, places: Sequence[int]) -> None:
         self._places = places
@@ -330,13 +330,13 @@ class _EqualItems:
         """All before this one are taken."""
 
     def take(self, place: int) -> int | None:
-        """This place, if it is one of them and free."""
+        """Take this place if it is one of them and free; otherwise None."""
         at = bisect_left(self._places, place)
         is_free = self._places[at : at + 1] == [place] and place not in self._taken
         return self._took(place) if is_free else None
 
     def take_after(self, last: int) -> int | None:
-        """The first free place after another one, or else the first free place."""
+        """Take the first free place after another one, or else the first free place."""
         while self._first < len(self._places) and self._places[self._first] in self._taken:
             self._first += 1
         start = max(self._first, bisect_right(self._places, last))
@@ -358,7 +358,7 @@ def _own(extra: dict[str, Any], name: str, empty: Any) -> Any:
 
 
 class ItemHistory:
-    """The items so far."""
+    """The items of a thread so far."""
 
     def __init__(self, extra: dict[str, Any]) -> None:
         self._ids: list[str] = _own(extra, "ids", [])
@@ -379,10 +379,10 @@ class ItemHistory:
         self._now[:] = [one if isinstance(one, int) else self._record(*one) for one in kept]
 
     def places_of(self, digests: Sequence[str], names: Sequence[object] = ()) -> list[int | None]:
-        """For each digest of a sequence the earlier item that it repeats, None if there is none.
+        """For each digest, the place of the earlier item that it repeats; None if there is none.
 
-        Of several equal items the one with the id in `names` is taken, or else the next one in the order of recording;
-        each only once.
+        Of several equal items the one with the id in `names` is taken, otherwise the next one in the order of
+        recording; each only once.
         """
         known = {entry_id: place for place, entry_id in enumerate(self._ids)} if names else {}
         equal = {digest: _EqualItems(self._by_digest.get(digest, [])) for digest in digests}
@@ -397,14 +397,14 @@ class ItemHistory:
         return found
 
     def leave_out_of_summaries(self) -> None:
-        """The last item is a summary in the words of Codex's own, which it knows again by them."""
+        """Mark the last item as a summary in Codex's own words, which Codex recognises."""
         self._summaries.append(self._now[-1])
 
     def id_of(self, place: int) -> str:
         return self._ids[place]
 
     def roll_back(self, turns: int) -> list[str]:
-        """Cut the conversation before the last prompts, as many as `turns`; gives the ids of what remains."""
+        """Cut the conversation before the last `turns` prompts; returns the ids of the remaining items."""
         prompts = set(self._prompts)
         starts = [at for at, place in enumerate(self._now) if place in prompts]
         if turns > 0 and starts:
@@ -427,25 +427,25 @@ class ItemHistory:
 
 
 VERSION: Final = 1
-"""Codex does not number its format."""
+"""The format version; Codex does not number its format."""
 WINDOW_LIMIT: Final = 1 << 31
 ROLLED_BACK: Final = "thread_rolled_back"
 SUMMARISED: Final = "compacted without items"
-"""Triggers of boundaries that the reader completes."""
+"""The trigger of boundaries whose content the reader determines."""
 HISTORY_FIELD: Final = "replacement_history"
 IS_NUMBERED: Final = "is_numbered"
-"""The name in `ParserState.extra` of whether the last line has an ordinal."""
+"""The key in `ParserState.extra` for whether the last line has an ordinal."""
 IS_PAGINATED: Final = "is_paginated"
-"""That of whether each line needs one."""
+"""The key in `ParserState.extra` for whether every line must have an ordinal."""
 CLIENT: Final = "client"
-"""The name in `ParserState.extra` of the version of the client that began the file; an empty one is unreadable."""
+"""The key in `ParserState.extra` for the version of the client that began the file; an empty one is unreadable."""
 PROVENANCE: Final = "redline"
-"""The key of what Redline adds to a payload; Codex ignores it."""
+"""The key under which Redline adds data to a payload; Codex ignores it."""
 
 
 @dataclass(slots=True)
 class RolloutParser(LineParser):
-    """A compacted line has an entry for each of its items that is new."""
+    """Parses the lines of a rollout; a compacted line also has an entry for each new item in it."""
 
     blanks: ClassVar[bytes] = b" \t\r\n"
 
@@ -509,8 +509,9 @@ class RolloutParser(LineParser):
 
     @staticmethod
     def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        """The entry at a position that is read again; None if there is none. `place` gives the position, and what other
-        lines say of the entry."""
+        """The entry at a position that is read again; None if there is none. `place` has the position, and the data
+        that comes from other lines.
+        """
         try:
             data = parse(raw)
         except ValueError:
@@ -527,7 +528,7 @@ class RolloutParser(LineParser):
         return msgspec.structs.replace(entry, tool_name=place.tool_name, subagent=place.subagent, role=role), texts
 
     def _named(self, entry: Entry) -> Entry:
-        """An output with the name of the tool that was called, and the thread of the subagent that it started."""
+        """An output entry, with the name of the called tool and the thread of the subagent that it started."""
         open_calls = self._open_calls
         if entry.result_for is not None:
             return msgspec.structs.replace(
@@ -566,7 +567,7 @@ class RolloutParser(LineParser):
         self.state.header = header_of(meta)
 
     def _new_report(self, recorded_type: str, payload: Mapping[str, Any]) -> int | None:
-        """The tokens of the last request and its answer, if a line reports them for the first time."""
+        """The token usage of the last request and its answer, if the line is the first to report it."""
         if recorded_type == "token_usage_record":
             tokens, so_far = _total(payload, "usage"), _total(payload, "thread_token_usage")
         elif recorded_type == "token_count" and isinstance(info := payload.get("info"), dict):
@@ -635,7 +636,7 @@ class RolloutParser(LineParser):
         return Recorded(boundary, NO_TEXTS, data), Recorded(part, texts, summary_item(message))
 
     def _part(self, boundary: Entry, place: int, span: Span) -> dict[str, Any]:
-        """The position of a part of a line, and its ids."""
+        """The common fields of an entry that is a part of a line."""
         part_id = f"{boundary.id}.{place}"
         parent_id, self.state.previous_id = self.state.previous_id, part_id
         return {
@@ -667,7 +668,7 @@ def header_of(meta: Mapping[str, Any]) -> Header:
 
 
 def names_of(payload: Mapping[str, Any]) -> list[object]:
-    """The ids of the entries that the items of a compacted line stand for, if Redline has written it."""
+    """The ids of the entries for which the items of a compacted line stand, as recorded by Redline."""
     return fields.items(fields.mapping(payload, PROVENANCE), "items")
 
 
@@ -677,15 +678,16 @@ def is_part(entry_id: str) -> bool:
 
 
 def _as_summary(part: Entry, texts: Texts, message: object) -> Entry:
-    """The message in which Codex's own compaction puts its summary, if this is it."""
+    """The entry with the role of a summary, if its text is the summary of Codex's own compaction."""
     if not message or part.role != Role.USER or texts.joined(part.blocks) != message:
         return part
     return msgspec.structs.replace(part, role=Role.COMPACTION_SUMMARY)
 
 
 def _answer(entry: Entry, texts: Texts, before: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What is remembered of the latest answer, given what was remembered before it: its first item, which may be
-    reasoning, and of its text the length and a digest. None if the entry is not of an answer."""
+    """The state kept for the latest answer, given the previous one: its first item, which may be reasoning, and the
+    length and digest of its text. None if the entry is not part of an answer.
+    """
     if entry.role != Role.ASSISTANT or entry.type not in (REASONING, "message"):
         return None
     first = before["id"] if before is not None and not before["length"] else entry.id
@@ -694,7 +696,7 @@ def _answer(entry: Entry, texts: Texts, before: Mapping[str, Any] | None) -> dic
 
 
 def _began_id(answer: Mapping[str, Any] | None, message: object) -> str | None:
-    """The first item of the latest answer, if it is the summary with which a boundary's message ends."""
+    """The id of the first item of the latest answer, if a boundary's message ends with the text of the answer."""
     if answer is None or not answer["length"] or not isinstance(message, str):
         return None
     first: str = answer["id"]
@@ -712,7 +714,7 @@ def _total(payload: Mapping[str, Any], name: str) -> int | None:
 
 
 def thread_tree(entries: Sequence[Entry]) -> SessionTree:
-    """The tree of a thread. Each report of tokens follows what the model has answered."""
+    """The tree of a thread. Each usage report is assigned to the answer before it."""
     reported = list(entries)
     answer = None
     for place, entry in enumerate(entries):

@@ -44,7 +44,7 @@ from .parser import CONTENT_IN, IS_PAGINATED, PROVENANCE, is_part, names_of, sum
 
 
 class KeptItem(NamedTuple):
-    """An item that stays: the id of its entry, and its bytes. One that was not recorded before has no entry."""
+    """A remaining item: the id of its entry, empty for a new item, and its bytes."""
 
     entry_id: str
     raw: bytes
@@ -62,7 +62,7 @@ def new_line(kind: str, moment: datetime, ordinal: int | None, payload: bytes) -
 
 
 def compacted_payload(kept: Sequence[KeptItem], window: Mapping[str, Any], provenance: Mapping[str, Any]) -> bytes:
-    """The payload of a compacted line with these items, the window that it begins, and what Redline says about it."""
+    """The payload of a compacted line with these items, the window that it begins, and Redline's own data."""
     own = {**provenance, "items": [item.entry_id for item in kept]}
     items_json = b",".join(item.raw for item in kept)
     return b'{"message":"","replacement_history":[%s],%s"%s":%s}' % (
@@ -130,8 +130,9 @@ def kept_item(message: Message, deleted: frozenset[int], line: Callable[[Entry],
 
 
 def baseline_lines(branch: Sequence[Entry], line: Callable[[Entry], bytes]) -> list[tuple[str, bytes]]:
-    """The type and payload of the lines that say which context the model has: the last full `world_state` with the
-    changes after it, and the last `turn_context`. None of them if Codex adds its context again in any case."""
+    """The type and payload of the lines that show which context the model has: the last full `world_state` with the
+    changes after it, and the last `turn_context`. Empty if Codex adds its context again anyway.
+    """
     boundaries = (place for place, entry in enumerate(branch) if entry.type == "compacted" and entry.is_compaction)
     after = max(boundaries, default=0)
     states: list[bytes] = []
@@ -156,7 +157,7 @@ BlocksByEntry = Mapping[str, frozenset[int] | None]
 
 
 class CompactedWriter(ContextWriter):
-    """Appends one line with the survivors, and the baseline of the added context."""
+    """Appends a line with the remaining items, and the lines about the added context."""
 
     name = "compacted"
     appends = True
@@ -174,7 +175,7 @@ class CompactedWriter(ContextWriter):
 
 
 def surviving_items(messages: Iterable[Message], deleted: BlocksByEntry, facts: WriteFacts) -> list[KeptItem]:
-    """The items of the messages that a deletion leaves."""
+    """The items that a deletion leaves of these messages."""
     kept = []
     for message in messages:
         blocks = deleted.get(message.entry.id, frozenset())
@@ -205,13 +206,13 @@ def compacted_lines(
 
 
 def _next_ordinal(facts: WriteFacts) -> int | None:
-    """That of the next line of the session; None if its lines have none."""
+    """The ordinal of the next line of the session; None if its lines have none."""
     last: int | None = facts.state.extra.get("ordinal")
     return None if last is None else last + 1
 
 
 class FullerList:
-    """Brings deleted items back by a `compacted` line in which they have their places again."""
+    """Restores deleted items with a `compacted` line that lists them in their places."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -219,7 +220,7 @@ class FullerList:
     def __call__(
         self, branch: Sequence[Entry], messages: Sequence[Message], deleted: BlocksByEntry, facts: WriteFacts
     ) -> tuple[bytes, ...]:
-        """`messages` are those that come back, `deleted` the blocks of them that stay deleted."""
+        """The lines that restore `messages`, without the blocks in `deleted`."""
         back = {message.entry.id for message in messages}
         origins = _origins(branch, facts)
         places = {entry.id: place for place, entry in enumerate(branch)}
@@ -235,7 +236,7 @@ class FullerList:
 
 
 def _origins(branch: Sequence[Entry], facts: WriteFacts) -> dict[str, str]:
-    """The entries that lost blocks, by the entries that stand for them since."""
+    """For each entry that replaces one with deleted blocks, the original entry, by id."""
     known = {entry.id for entry in branch}
     origins: dict[str, str] = {}
     for entry in branch:
@@ -251,7 +252,8 @@ def _origins(branch: Sequence[Entry], facts: WriteFacts) -> dict[str, str]:
 ARCHIVED: Final = "archived_sessions"
 NOT_MADE: Final = "No new session was made."
 ID_LENGTH: Final = 36
-"""A file's name ends with the id by which others name it as their base: that of the thread, or of its segment."""
+"""The length of the id at the end of a file's name, by which others refer to it as their base: that of the thread or
+its segment."""
 
 
 class ThreadForkWriter(CopyingWriter):
@@ -264,12 +266,14 @@ class ThreadForkWriter(CopyingWriter):
     undo = "Delete the new thread, or continue the original one."
 
     def __init__(self, reader: Reader, *, knows_bases: bool = True) -> None:
-        """`knows_bases`: whether the versions that read it know threads that are based on others."""
+        """`knows_bases`: whether the reading versions support threads that are based on others."""
         super().__init__(reader)
         self._knows_bases = knows_bases
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
-        """Raises BadInput `archived_thread`, `newer_thread` and `no_header`, Conflict `open_in_agent`."""
+        """Write the new thread. Raises BadInput `archived_thread`, `newer_thread` and `no_header`, Conflict
+        `open_in_agent`.
+        """
         # The ordinal after the last one of a paginated thread; None for a legacy one.
         end = _next_ordinal(facts) if facts.state.extra.get(IS_PAGINATED) else None
         self._require_forkable(facts, is_legacy=end is None)
@@ -307,7 +311,7 @@ class ThreadForkWriter(CopyingWriter):
 
 
 def _with_notes(messages: Sequence[Message], kept: Sequence[KeptItem], facts: WriteFacts) -> list[KeptItem]:
-    """The items that stay with the notes between them, which stand for no entry."""
+    """The remaining items with the notes between them; a note has no entry."""
     notes = notes_before([message.entry for message in messages], {item.entry_id for item in kept}, facts.notes)
     noted = chain.from_iterable((*map(_note_item, notes.get(item.entry_id, ())), item) for item in kept)
     return [*noted, *map(_note_item, notes.get(None, ()))]

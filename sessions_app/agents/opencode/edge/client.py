@@ -25,13 +25,13 @@ from .settings import user_directory
 from .store import database_of, storage_of
 
 CONTEXT_WINDOW: Final = 10_000_000
-"""Tokens; nothing that was recorded fills it, so that the client does not compact before it sends."""
+"""A window in tokens that no recorded session fills, so that the client does not compact before its request."""
 MEDIA: Final = {"modalities": {"input": ["text", "image", "pdf"], "output": ["text"]}}
-"""The media that the model takes: for each other one, the client sends an error in its place."""
+"""The media types that the model accepts; the client replaces each other one by an error."""
 MODEL: Final = ("redline", "model")
 """The provider and the model of a session that names none."""
 TITLE: Final = "A copy"
-"""With this title, the client requests none from a model."""
+"""The title of the copy, so that the client does not request one from a model."""
 
 
 class OpenCodeProgram(ClientProgram):
@@ -43,7 +43,7 @@ class OpenCodeProgram(ClientProgram):
         return {**scratch.environment, "OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
     def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
-        """The client makes its own database, with a session that gets the rows of this one."""
+        """Let the client make a database with a session, then replace its rows by those of this session."""
         rows = SessionRows(content)
         configure(scratch, *rows.model)
         made = run_client(self.command(PROBE), cwd=scratch.project, environment=self.environment(scratch))
@@ -57,7 +57,7 @@ class OpenCodeProgram(ClientProgram):
         return [self.program, "run", "--format", "json", *resume, prompt]
 
     def messages(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
-        """A request without tools is not a turn: it is for a title."""
+        """The messages of a request; None if it has no tools: then it is for a title, not a turn."""
         return list(body["messages"]) if body.get("tools") and isinstance(body.get("messages"), list) else None
 
 
@@ -107,7 +107,7 @@ def configure(scratch: Scratch, provider: str, model: str, window: int = CONTEXT
 
 
 class SessionRows:
-    """The messages and parts of a session, in their order, and what it says of itself."""
+    """The messages and parts of a session, in their order, with its model and its revert."""
 
     def __init__(self, content: Iterable[bytes]) -> None:
         self.model = MODEL
@@ -119,7 +119,7 @@ class SessionRows:
             self._add(line.raw)
 
     def insert(self, database: Path) -> str:
-        """Put the rows in place of those of the only session; returns its id. Raises sqlite3.Error."""
+        """Replace the rows of the database's only session by these; returns its id. Raises sqlite3.Error."""
         with closing(sqlite3.connect(database)) as connection, connection:
             ((session_id,),) = connection.execute("SELECT id FROM session")
             connection.execute("DELETE FROM part")
@@ -156,7 +156,7 @@ class SessionRows:
 
 SOURCE: Final = Path(__file__).with_name("redline.js")
 START_SECONDS: Final = 60
-"""How long a start may take; it usually takes one or two seconds."""
+"""The timeout of a start in seconds; it usually takes one or two."""
 OFFLINE: Final = {
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
     # It installs a package beside plugins, and would wait for the network.

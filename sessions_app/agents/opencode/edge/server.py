@@ -44,13 +44,13 @@ PASSWORD_VARIABLE: Final = "OPENCODE_SERVER_PASSWORD"  # noqa: S105  # a name
 USER_VARIABLE: Final = "OPENCODE_SERVER_USERNAME"
 USER: Final = "opencode"
 SECONDS: Final = 20.0
-"""The longest time for one call."""
+"""The timeout of a request, in seconds."""
 ANSWER_LIMIT: Final = 1 << 28
-"""Bytes of an answer that are read."""
+"""The maximum number of bytes read of an answer."""
 PIECE: Final = 1 << 16
 IDLE: Final = "idle"
 OLDEST: Final = (1, 18, 33)
-"""The oldest version that is known to show of a part what it would keep."""
+"""The first version known to show only the fields of a part that it would keep."""
 OTHER_INTERFACE: Final = (2,)
 _VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?![\d.])")
 _TIMES: Final = frozenset({"time_created", "time_updated"})
@@ -65,7 +65,7 @@ PartRow = Mapping[str, Any]
 
 
 def is_same_row(one: PartRow | None, other: PartRow | None) -> bool:
-    """Whether two rows mean the same to the client: their times, and how their JSON is written, do not count."""
+    """Whether two rows mean the same to the client: their times, and the formatting of their JSON, do not count."""
     if one is None or other is None:
         return one is other
     if one.keys() != other.keys():
@@ -119,7 +119,7 @@ class OpenCodeServer:
         self._statuses()
 
     def write(self, row: PartRow) -> None:
-        """Make a part what its row says."""
+        """Write a part with the data of its row."""
         part = {
             **(_document(row["data"]) or {}),
             "id": row["id"],
@@ -162,7 +162,7 @@ class OpenCodeServer:
         return statuses
 
     def _require_kept(self, connection: sqlite3.Connection, message_id: str, rows: Iterable[PartRow]) -> None:
-        """Raise Conflict unless a message is shown with the parts it has, and these rows with all that they have."""
+        """Raise Conflict unless the server shows a message with all its parts, and these rows with all their fields."""
         shown = fields.as_mapping(self._call("GET", f"/message/{quote(message_id, safe='')}"))
         listed = shown.get("parts")
         if not isinstance(listed, list):
@@ -183,7 +183,7 @@ class OpenCodeServer:
 
     @cached_property
     def _directory(self) -> str:
-        """The directory of the session: the server answers for that of its own start otherwise."""
+        """The directory of the session; without it, the server answers for the directory in which it was started."""
         with opened_database(self.path.parent, "It was not read.") as connection:
             return fields.text(read_row(connection, SESSION, self.path.name) or {}, "directory")
 
@@ -278,7 +278,7 @@ def _headers() -> dict[str, str]:
 
 
 def _document(data: object) -> Mapping[str, Any] | None:
-    """The object that the data of a row is; None if it is none."""
+    """The object in the data of a row; None if it is none."""
     return fields.object_in(bytes_of(data)) if isinstance(data, str) else None
 
 

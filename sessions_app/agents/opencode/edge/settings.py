@@ -25,14 +25,14 @@ from sessions_app.sessionlog.model_facts import configured_prices
 
 NAMES: Final = ("opencode.jsonc", "opencode.json")
 OUTPUT: Final = 32_000
-"""The most tokens that OpenCode lets a model reply with."""
+"""The maximum number of tokens that OpenCode allows for a reply."""
 BUFFER: Final = 20_000
-"""The most tokens that it leaves free of a model's limit of input, unless its settings say otherwise."""
+"""The maximum number of tokens kept free below a model's input limit, unless the settings differ."""
 
 
 class OpenCodeSettings(Settings):
     def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        """The project's take precedence over the user's."""
+        """The effective settings; those of the project take precedence over the user's."""
         found = existing_files(cwd, NAMES, _user_files(home), read_commented_json_file)
         files = tuple(_settings_file(file) for file in found)
         limits = {name: _limit(found, model, name) for name in ("context", "input", "output")}
@@ -58,9 +58,9 @@ class OpenCodeSettings(Settings):
 
 
 def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
-    """The tokens of the window in which OpenCode compacts: see `FORMAT.md`.
+    """The tokens at the end of the window that OpenCode leaves free: see `FORMAT.md`.
 
-    It fills the window up to a reply, or the limit of input, if the model has one, up to a buffer.
+    It leaves room for a reply, or, if the model has an input limit, a buffer below that limit.
     """
     output = min(limits["output"], OUTPUT) or OUTPUT
     if not limits["input"]:

@@ -84,9 +84,9 @@ class Owner(IntEnum):
     SECOND = 1
     """OpenCode 2, which has its own rows of it."""
     LEFT = 2
-    """Only OpenCode 1, although OpenCode 2 uses the database: it is not imported any more."""
+    """OpenCode 1 only: OpenCode 2 uses the database, but no longer imports the session."""
     WAITING = 3
-    """OpenCode 2 is to import it."""
+    """OpenCode 2 has not imported the session yet, but will."""
 
 
 REMARKS: Final = {
@@ -120,7 +120,9 @@ class Takeover:
 
     @property
     def has_older(self) -> bool:
-        """Whether there are rows of OpenCode 1. A database with neither is queried for them, and so refused."""
+        """Whether there may be rows of OpenCode 1. True also for a database of neither version: the query then refuses
+        it.
+        """
         return SESSION in self.tables or self._ids is None
 
     def session_ids(self) -> set[object]:
@@ -184,7 +186,7 @@ _LISTING: Final = (
 _NS: Final = 1_000_000
 """The nanoseconds of a millisecond, in which OpenCode counts."""
 _OWNER_STEP: Final = 7_919
-"""Added for each `Owner`, so that another one is another time of change."""
+"""Nanoseconds added to the time of change per `Owner`, so that a new owner counts as a change."""
 
 
 class ListedSession(NamedTuple):
@@ -234,7 +236,7 @@ class DatabaseSource:
 def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
     """The rows of the session with this path, in order.
 
-    Raises BadInput `no_such_file` if there is no such session, and `newer_form` if only OpenCode 2 has something of it.
+    Raises BadInput `no_such_file` if there is no such session, and `newer_form` if only OpenCode 2 has rows of it.
     """
     takeover = Takeover(connection)
     session = read_row(connection, SESSION, path.name) if takeover.has_older else None
@@ -368,10 +370,10 @@ class DocumentSource:
 
 
 def changed_ns(path: Path, storage: Path) -> int:
-    """When a session was last changed, in nanoseconds: its own document, its newest message, or a part of that.
+    """The time of a session's last change, in nanoseconds: of its own document, its newest message, or a part of that.
 
-    The client writes to no other; for whoever does, a change shows when the session is read. Raises BadInput
-    `no_such_file` and what inspecting the documents raises.
+    The client writes no others; a change by another program shows when the session is read. Raises BadInput
+    `no_such_file`, and the errors of inspecting the documents.
     """
     state = file_state(path)
     if state is None:
@@ -560,7 +562,7 @@ class OpenCodeStore(Store):
         return REMARKS[session_owner(path)][0] if database_of(path) is not None else ""
 
     def export(self, path: Path) -> Iterator[bytes] | None:
-        """The client's own form, unless the session's file has it already."""
+        """The session in the client's export format; None if its file has that already."""
         if database_of(path) is None and storage_of(path) is None:
             return None
         return self._export(path)
@@ -575,7 +577,9 @@ class OpenCodeStore(Store):
         return RenderedReader(path, partial(session_within, path, connection))
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
-        """The client takes no lock: whoever has the database open may write to every session in it."""
+        """The evidence that a program has the database open: it may write to every session in it, as the client takes
+        no lock.
+        """
         database = database_of(path)
         found = file_state(database) if database is not None else None
         writers = writers_of(found) if found is not None else ()

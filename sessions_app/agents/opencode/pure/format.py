@@ -55,7 +55,7 @@ SENDING: Final = Sending(drops_empty_messages=True)
 
 
 class OpenCodeReader(Reader):
-    """OpenCode since 1.1."""
+    """Reads the contexts of OpenCode 1.1 and newer."""
 
     name = "opencode"
     honours = frozenset({EntryKind.BOUNDARY})
@@ -71,11 +71,11 @@ class OpenCodeReader(Reader):
 
 
 def select(branch: Sequence[Entry]) -> list[list[Entry]]:
-    """The messages that are sent, in this order: each as its own entry and those of its parts.
+    """The messages that are sent, in order: each as its own entry and those of its parts.
 
-    The newest compaction that was completed ends the past: with its question, or with the start of its tail. Of the
-    compactions left with a tail, the newest is sent before its tail, up to its first summary, also if that failed. A
-    tail whose start is gone changes nothing.
+    The newest completed compaction cuts off what precedes its question, or the start of its tail. Of the remaining
+    compactions with a tail, the newest is sent before its tail, up to its first summary, even a failed one. A tail
+    whose start is missing changes nothing.
     """
     messages = list(_messages(branch))
     completed = [message for message in messages if _boundary(message) and not message[0].failed]
@@ -85,7 +85,7 @@ def select(branch: Sequence[Entry]) -> list[list[Entry]]:
 
 
 def _start(messages: Sequence[Sequence[Entry]], control: BoundaryControl | None) -> int:
-    """The place of the first message that a completed compaction leaves."""
+    """The index of the first message that remains after a completed compaction."""
     places = _places(messages)
     question = places.get(control.anchor_id or "") if control is not None else None
     if control is None or question is None:
@@ -138,11 +138,12 @@ def _is_left_out(message: Sequence[Entry]) -> bool:
 
 
 class OpenCodeRules(PlanRules):
-    """Only what the model sees can be deleted. Users, summaries, what the client adds, and errors stay. Every part is a
-    row of its own; a call and its result are one."""
+    """Only content that the model sees can be deleted. Messages of the user, summaries, additions of the client, and
+    errors are protected. Every part is a separate row; a call and its result are one part.
+    """
 
     def replays(self, entry: Entry) -> bool:
-        """Every reply: its reasoning may bear a signature of the provider."""
+        """True for every assistant entry: its reasoning may have a provider's signature."""
         return entry.role == Role.ASSISTANT
 
 
@@ -266,7 +267,7 @@ class OpenCodeFormat(Format):
     )
 
     def new_entry_id(self) -> str:
-        """The part of an id after its kind: what is made later is greater."""
+        """A new id without the prefix for its kind; later ids sort after earlier ones."""
         moment = (time.time_ns() * _IDS_IN_A_MILLISECOND // 1_000_000) % _ID_TIME
         rest = "".join(secrets.choice(_ID_CHARACTERS) for _ in range(14))
         return f"{moment:012x}{rest}"
@@ -280,6 +281,6 @@ class OpenCodeFormat(Format):
         return {"role": "tool", "results": results} if results else spoken
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
-        """An export has no rows."""
+        """All appending writers, for an export: it has no rows."""
         writers = self.generations[0].writers
         return {writer.name: _NO_ROWS for writer in writers if writer.appends and INFO in state.extra}

@@ -46,17 +46,17 @@ class Row(NamedTuple):
 
     type: str
     id: str
-    """Empty if it has none that is a text."""
+    """Empty if there is no id, or if it is not a text."""
     length: int
     """The size of its data in bytes."""
     updated: int = 0
     """When it was last changed, in the store's own unit."""
     message_id: str = ""
-    """The message of a part."""
+    """The id of the message to which a part belongs."""
     after: str | None = None
     """The last row before the reverted ones; None if there is none."""
     data: bytes | None = None
-    """Its data, if it is not to be fetched."""
+    """The data, if it is already loaded; None if it must be fetched."""
     number: int = 0
     """Its number in its table, by which its data is fetched; 0 in a store without tables."""
 
@@ -72,7 +72,7 @@ def frame(row: Row) -> tuple[bytes, bytes]:
 
 
 def named_in(raw: bytes) -> str:
-    """The row of a line whose data is damaged, for people: its type and id come after the data."""
+    """The name, for people, of the row of a line with damaged data: its type and id come after the data."""
     _, comma, behind = raw.rpartition(b',"id":')
     row_id = (fields.object_in(b'{"id":' + behind) or {}).get("id") if comma else None
     row_type = MESSAGE if raw.startswith(b'{"type":"message"') else PART
@@ -92,13 +92,13 @@ def size_of(row: Row) -> int:
 
 
 def identity_of(row: Row) -> str:
-    """What changes whenever the line of a row does, as far as that shows without reading its data.
+    """A text that changes whenever the line of a row does, as far as this shows without reading its data.
 
-    Missed is a change that keeps both the size of the data and `updated`. The client sets `updated` with every change;
-    a program that writes to the store itself may not. Texts are read from the row on demand, so pages show the change,
-    but the index keeps the estimate of the earlier text, and a plan that was reviewed before is not refused. What it
-    deletes is in the backup, exactly as it was then, and a write compares each row with what it backed up. A digest of
-    the data would double the time of each opening: 1.5 instead of 0.7 ms for a megabyte.
+    A change that keeps both the size of the data and `updated` is missed. The client sets `updated` with every change;
+    another program may not. Texts are read from the row on demand, so pages show the change, but the index keeps the
+    estimate of the earlier text, and a reviewed plan is not refused. The content that it deletes is in the backup,
+    exactly as it was then, and a write compares each row with its backup. A digest of the data would double the time of
+    each opening: 1.5 instead of 0.7 ms for a megabyte.
     """
     said = row.updated if row.data is None else row.data.decode("utf-8", "replace")
     return f"{row.id}:{row.length}:{said}"
@@ -137,7 +137,9 @@ def revert_rows(data: bytes, revert: Mapping[str, Any], rows: Sequence[Row]) -> 
 
 
 def in_order(messages: Mapping[Key, Row], parts: Iterable[tuple[Key, Row]]) -> list[Row]:
-    """Each message, followed by its parts, which have its key; both are in order. Parts of other keys are left out."""
+    """Each message, followed by the parts with its key; the order of both is kept. Parts with unknown keys are left
+    out.
+    """
     of_message: dict[Key, list[Row]] = {}
     for key, part in parts:
         of_message.setdefault(key, []).append(part)

@@ -45,12 +45,12 @@ INTERRUPTED: Final = "[Tool execution was interrupted]"
 COMPACTION: Final = "What did we do so far?"
 SUBTASK: Final = "The following tool was executed by the user"
 ATTACHED: Final = "Attached media from tool result:"
-"""The client's texts in place of something recorded: see `FORMAT.md`."""
+"""The client's texts that replace recorded content: see `FORMAT.md`."""
 COMPLETED: Final = "completed"
 CLEARED_STATUS: Final = "cleared"
 PDF: Final = "application/pdf"
 _SEALED: Final = ("signature", "redactedData", "reasoningEncryptedContent")
-"""The fields in which providers give reasoning in a form of their own."""
+"""The fields with a provider's private form of reasoning."""
 NOT_SENT: Final = frozenset({"text/plain", "application/x-directory"})
 """The media types of files whose content is recorded as a text beside them."""
 
@@ -196,7 +196,7 @@ class SpokenMessage(msgspec.Struct):
 
 @dataclass(slots=True)
 class OpenCodeParser(LineParser):
-    """Each line is a row: see `lines`."""
+    """Parses the lines of a session, each of which is a row: see `lines`."""
 
     def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         recorded = self._read_row(data, line)

@@ -59,12 +59,13 @@ class RowWriter(SessionWriter):
     honours: ClassVar[str] = "parts"
 
     def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
-        """Every part has one block: without it, nothing remains."""
+        """None: every part has one block, so nothing remains without it."""
         return None
 
     def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
-        """The parts, each with the document that it becomes. The client's interface cannot change messages, so the
-        token count of the last reply stays."""
+        """The changed parts, each with its new document. The client's interface cannot change messages, so the token
+        count of the last reply stays.
+        """
         rows = change.changes if isinstance(change, RowChanges) else ()
         made = tuple(row for row in rows if row.table == PART)
         messages = {entry.id: message_id_of(entry) for entry in branch}
@@ -110,11 +111,11 @@ class PruneWriter(RowWriter):
         return None if is_call or entry.stop_reason == COMPLETED else Protection.NOT_EDITABLE
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        """Calls stay."""
+        """The calls among the targets: they stay."""
         return tuple(target for target in targets if target.entry_id.endswith(CALL_SUFFIX))
 
     def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
-        """The placeholder."""
+        """The message with the placeholder as its content."""
         tokens = tokens_of(len(CLEARED))
         entry = msgspec.structs.replace(message.entry, stop_reason=CLEARED_STATUS, tokens=tokens)
         return msgspec.structs.replace(message, entry=entry, tokens=tokens)
@@ -131,7 +132,7 @@ class PruneWriter(RowWriter):
 
 
 def without_usage(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[RowChange]:
-    """The change of the last finished reply's message, if it reports tokens."""
+    """The change that sets the tokens of the last finished reply to 0, if it reports any."""
     replies = (one for one in reversed(branch) if one.role in (Role.ASSISTANT, Role.COMPACTION_SUMMARY))
     last = next((one for one in replies if one.stop_reason not in ("", "error", ABORTED)), None)
     if last is None or not last.usage:
@@ -198,7 +199,7 @@ _ADDRESSED: Final = ("agent", "model")
 
 
 class CopiedRow(NamedTuple):
-    """A row of the new session: with the columns of another one, but for those that are given here."""
+    """A row of the new session: a copy of another row, except for the fields given here."""
 
     table: str
     id: str
@@ -219,7 +220,7 @@ class CopiedRow(NamedTuple):
 
 
 class RowForkWriter(RowWriter):
-    """Copies the rows that survive into a new session of the same database."""
+    """Copies the remaining rows into a new session of the same database."""
 
     name = "fork"
     appends = False

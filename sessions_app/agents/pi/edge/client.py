@@ -30,9 +30,9 @@ SESSION_MANAGER: Final = Path("dist", "core", "session-manager.js")
 SCRIPT: Final = Path(__file__).with_name("rebuild.mjs")
 LEAST_NODE: Final = (22, 19)
 FIRST_WITH_EDITS: Final = (0, 87)
-"""Older versions ignore `context_edit`."""
+"""The first version that applies `context_edit` entries."""
 SECONDS: Final = 120
-"""For one session; 100 MB take less than ten."""
+"""The timeout for one session, in seconds; 100 MB take less than ten."""
 ERROR_SHOWN: Final = 500
 """The number of characters of an error that is passed on."""
 
@@ -54,7 +54,7 @@ class PiPackage:
         return PiReader() if _numbers(self.version) >= FIRST_WITH_EDITS else OlderPiReader()
 
     def rebuild(self, content: Iterable[bytes], leaf_id: str = "") -> PackageContext:
-        """The context of a session with this content, at this leaf or at its own."""
+        """The context of a session with this content, at this leaf or, without one, at the session's own leaf."""
         node = _find_node(self.directory)
         if node is None:
             needed = ".".join(map(str, LEAST_NODE))
@@ -71,7 +71,7 @@ class PiPackage:
 
 
 class SharedClient(Client):
-    """The program of pi, or of an agent that is like it."""
+    """The program of pi, or of an agent derived from it."""
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -84,8 +84,9 @@ class PiClient(SharedClient):
     has_package = True
 
     def find_package(self, directory: Path | None) -> PiPackage | None:
-        """A directory is that of the package, or one that has it among its `node_modules`; without one, the package is
-        that of the program on the PATH."""
+        """The package in a directory, or in its `node_modules`; without a directory, the package of the program on the
+        PATH.
+        """
         if directory is None:
             command = program_on_path(self.program)
             parents = Path(command).resolve().parents if command is not None else ()
@@ -135,7 +136,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _run(node: Path, arguments: list[Path | str], scratch: Path) -> str:
-    """Run a script of ours; returns the error, or an empty text."""
+    """Run one of Redline's scripts; returns the error, or an empty text."""
     environment = {"HOME": str(scratch), "TMPDIR": str(scratch), "PATH": os.defpath}
     try:
         ended = subprocess.run(  # noqa: S603
@@ -170,11 +171,11 @@ def _read_result(lines: list[bytes], copy: str) -> PackageContext:
 SOURCE: Final = Path(__file__).with_name("redline.ts")
 EXTENSIONS: Final = "extensions"
 START_SECONDS: Final = 30
-"""How long a start may take; it usually takes less than one second."""
+"""The timeout of a start in seconds; it usually takes less than one."""
 
 
 class ExtensionBridge(FileBridge):
-    """An extension in the directory of pi, or of an agent that is like it.
+    """An extension in the directory of pi, or of an agent derived from it.
 
     ~/.pi/agent/extensions/redline.ts; PI_CODING_AGENT_DIR names another directory
     PROJECT/.pi/extensions/redline.ts

@@ -28,7 +28,7 @@ from sessions_app.sessionlog.model_facts import configured_prices
 DEFAULT_RESERVE: Final = 16_384
 """The tokens of the window that the agents leave free unless their settings say otherwise."""
 DEFAULT_KEEP_RECENT: Final = 20_000
-"""The latest tokens that pi does not summarise unless its settings say otherwise."""
+"""The number of latest tokens that pi does not summarise, unless its settings differ."""
 SECTION: Final = ("compaction",)
 RESERVE: Final = CompactionSetting(
     "reserveTokens",
@@ -66,14 +66,15 @@ ENABLED: Final = CompactionSetting("enabled", "Whether it compacts automatically
 
 
 class SharedSettings(Settings):
-    """Those of an agent that reads the files in these directories of the home and the project, in their order: of a
-    setting, the first file that has it counts, and the project's files come first."""
+    """Settings in these directories of the home and the project, in order of precedence; the project's files come
+    first.
+    """
 
     def __init__(self, *directories: str) -> None:
         self._directories = directories
 
     def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        """The same for all models."""
+        """The effective settings, which are the same for all models."""
         names = [f"{directory}/settings.json" for directory in self._directories]
         users = [_user_path(directory, home) for directory in self._directories]
         files = tuple(map(_settings_file, existing_files(cwd, names, users)))
@@ -104,7 +105,7 @@ class SharedSettings(Settings):
 
 
 class PiSettings(SharedSettings):
-    """Those of an agent that also has settings for single models, which take precedence in every file."""
+    """Settings of an agent with sections for single models, which take precedence in every file."""
 
     def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         found = super().for_project(cwd, home)

@@ -9,7 +9,7 @@ from sessions_app.agents.base import Store
 
 
 class SharedStore(Store):
-    """The sessions of pi, or of an agent that is like it."""
+    """The sessions of pi, or of an agent derived from it."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -21,5 +21,7 @@ class SharedStore(Store):
         return self._directory in path.parts
 
     def recognises(self, head: bytes) -> bool:
-        """The entries show which of the agents with this format owns a session: see `registry.choose_reader`."""
+        """Always False: only the entries show which of the agents with this format owns a session. See
+        `registry.choose_reader`.
+        """
         return False

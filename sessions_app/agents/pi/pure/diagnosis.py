@@ -68,13 +68,14 @@ NOT_A_SESSION: Final = (
         (ATOMIC_0_8,),
     ),
 )
-"""The first value of the file is not a header with an id."""
+"""The consequences if the first value of the file is not a header with an id."""
 SKIPPED: Final = same(Severity.LOSS, "skips the line")
 SECOND_HEADER: Final = harmless("ignores the line")
 REPEATED_ID: Final = same(Severity.LOSS, "reads only the last entry with this id, and does not send this one")
 INVALID_UTF8: Final = same(Severity.LOSS, "reads each invalid byte sequence as \N{REPLACEMENT CHARACTER}")
 IGNORED_EDIT: Final = same(Severity.NONE, "ignores edits", (PI_BEFORE_0_87, *ALL_ATOMIC))
-"""Only pi 0.87 and newer apply edits, and of each target only the last one."""
+"""The consequences of an edit for agents that ignore it: only pi 0.87 and newer apply edits, and only the last one of a
+target."""
 
 HEADER_TYPE: Final = "session"
 ATTEMPTS: Final = 10_000
@@ -170,7 +171,7 @@ def lacks_message(data: Mapping[str, Any]) -> bool:
 
 
 def lacks_replacement(data: Mapping[str, Any]) -> bool:
-    """Whether an object is an edit that does not say what replaces its target."""
+    """Whether an object is an edit without a valid replacement."""
     is_edit, recorded = data.get("type") == "context_edit", data.get("replacement", "")
     has_content = isinstance(recorded, dict) and isinstance(recorded.get("content"), str | list)
     return is_edit and not has_content and recorded is not None

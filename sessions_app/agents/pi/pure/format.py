@@ -44,7 +44,7 @@ _ALWAYS_BLOCKS: Final = frozenset({Role.ASSISTANT, Role.TOOL_RESULT})
 SENDING: Final = Sending(
     unsent_stop_reasons=frozenset({"error", "aborted"}), fills_unanswered_calls=True, drops_empty_messages=True
 )
-"""What pi changes in a context before it sends the messages. Results are never left out."""
+"""The changes of pi to a context before it sends the messages. Results are never left out."""
 
 
 class _Edit(NamedTuple):
@@ -53,7 +53,7 @@ class _Edit(NamedTuple):
 
 
 class PiReader(Reader):
-    """pi 0.87 and later."""
+    """Reads the contexts of pi 0.87 and newer."""
 
     name = "pi"
     honours = frozenset({EntryKind.SUMMARY, EntryKind.EDIT})
@@ -81,14 +81,14 @@ class PiReader(Reader):
 
 
 class OlderPiReader(PiReader):
-    """pi before 0.87, which ignores `context_edit`."""
+    """Reads the contexts of pi before 0.87, which ignores `context_edit`."""
 
     name = "pi-0.86"
     honours = frozenset({EntryKind.SUMMARY})
 
 
 def select(branch: Sequence[Entry]) -> list[Entry]:
-    """The entries of a branch that its latest compaction leaves, the compaction first; all if there is none."""
+    """The entries of a branch that remain after its latest compaction, which comes first; all if there is none."""
     for at in range(len(branch) - 1, -1, -1):
         control = branch[at].control
         if isinstance(control, SummaryControl):
@@ -133,7 +133,7 @@ def _refused(entry: Entry, edit: _Edit) -> UnreadableEntry | None:
 
 
 class ContextRules(PlanRules):
-    """Only what the model sees can be deleted, except system messages: the agent would declare them again."""
+    """Only content that the model sees can be deleted, except system messages: the agent would declare them again."""
 
     def __init__(self, reader: Reader) -> None:
         super().__init__(reader)
@@ -143,7 +143,7 @@ class ContextRules(PlanRules):
         return [message for message in super().compactable(branch, context) if message.role != Role.SYSTEM]
 
     def replays(self, entry: Entry) -> bool:
-        """Only messages that are sent: providers compare the latest one that they see."""
+        """True only for sent assistant messages: providers compare the latest one that they receive."""
         return entry.role == Role.ASSISTANT and entry.stop_reason not in self._sending.unsent_stop_reasons
 
 
@@ -249,7 +249,7 @@ class PiFormat(Format):
         return new_line("custom", entry_id, parent_id, moment, customType=UNDO if undoes else MOVE)
 
     def label_line(self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str) -> bytes:
-        """pi writes a removal without the key `label`."""
+        """A label entry; pi omits the key `label` to remove a label."""
         text = {"label": label} if label else {}
         return new_line("label", entry_id, parent_id, moment, targetId=target_id, **text)
 

@@ -91,9 +91,9 @@ def new_content(data: Mapping[str, Any]) -> object:
 
 
 UNDO: Final = "redline.undo"
-"""The type of the custom entries that Redline appends to move the leaf to before a compaction."""
+"""The type of custom entries with which Redline moves the leaf to before a compaction."""
 MOVE: Final = "redline.move"
-"""The type of those that it appends to move the leaf to any other entry."""
+"""The type of custom entries with which Redline moves the leaf to any other entry."""
 _OF_ASSISTANTS: Final = frozenset({BlockType.THINKING, BlockType.TOOL_CALL})
 _NOT_OF_ASSISTANTS: Final = frozenset({BlockType.IMAGE})
 _COUNTS: Final = ("input", "output", "cacheRead", "cacheWrite")
@@ -196,7 +196,7 @@ def _describe_edit(data: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts
 
 
 def text_block(content: object) -> object:
-    """A content that is a text as an array of one block; any other content as it is."""
+    """A text content as an array of one block; any other content unchanged."""
     return [{"type": BlockType.TEXT, "text": content}] if isinstance(content, str) else content
 
 
@@ -342,7 +342,7 @@ def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
 
 NAMES: Final = ("input", "cacheRead", "cacheWrite")
 DIGITS: Final = 6
-"""Decimals of a price: what was charged is a product in floating point."""
+"""Decimal places of a price: the recorded cost is a floating-point product."""
 
 
 def recorded_prices(lines: Iterable[bytes], model: str) -> InputPrices | None:
@@ -379,7 +379,7 @@ MAX_VERSION: Final = 2**31 - 1
 
 @dataclass(slots=True)
 class SessionParser(LineParser):
-    """A line has at most one entry."""
+    """Parses the lines of a session; a line has at most one entry."""
 
     mark: ClassVar[bytes] = BOM_UTF8
 

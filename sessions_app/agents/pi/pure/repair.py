@@ -137,7 +137,7 @@ def _parses_to(raw: bytes, wanted: object) -> bool:
 INERT: Final = b'"custom","customType":"redline.repair"'
 """The value of `type` for an entry that the agents ignore."""
 MISSING: Final = ""
-"""The id of no entry: the parent of an entry whose parent does not exist."""
+"""The parent id of an entry whose parent does not exist; no entry has it."""
 _BLANKS: Final = b" \t\r\v\f"
 
 
@@ -218,7 +218,7 @@ class _EntryRecord:
     number: int
     offset: int
     id: object
-    """As recorded: a text or a number, which the agents accept as well; None if there is none."""
+    """The recorded id, a text or a number (the agents accept both); None if there is none."""
     parent: object
     is_detached: bool
     """Whether neither an id nor a parent is recorded."""

@@ -131,7 +131,7 @@ class ContextEditWriter(ContextWriter):
     undo = "One more line makes pi continue before them; single entries can be brought back at any time."
 
     def protection(self, entry: Entry) -> Protection | None:
-        """pi's own interface edits these entries only. Its reader accepts more, but that is not promised."""
+        """Protects entries that pi's own interface cannot edit. Its reader accepts more, but that is not promised."""
         if entry.type == EDITABLE_TYPE or (entry.type == "message" and entry.role in EDITABLE_ROLES):
             return None
         return Protection.NOT_EDITABLE
@@ -159,7 +159,7 @@ def restore_lines(
     deleted: Mapping[str, frozenset[int] | None],
     facts: WriteFacts,
 ) -> tuple[bytes, ...]:
-    """Later edits with the content that these messages have, without their deleted blocks.
+    """New edits that give these messages their content again, without their deleted blocks.
 
     A call comes before its results: if the file is cut between two lines, pi answers the call itself.
     """
@@ -193,17 +193,17 @@ def _results_first(messages: Iterator[Message]) -> Iterator[Message]:
 
 
 LEFT_OUT: Final = frozenset({EntryKind.DELETION, EntryKind.EDIT, EntryKind.LABEL})
-"""Deletions and edits are applied instead; labels are appended again."""
+"""Kinds of entries that are not copied: deletions and edits are applied, and labels are appended again."""
 NO_ENTRY: Final = "00000000"
 NOTE_TYPE: Final = "redline-note"
 
 
 class ForkWriter(CopyingWriter):
-    """Writes what survives of a branch into a new session. Ids stay; parents, and lost blocks, are the only changes.
+    """Writes the remaining entries of a branch into a new session. Only parents and deleted blocks change; ids stay.
 
     The last assistant message still reports the size of the old context, so the agent would compact the fork at the
     next prompt. With `ends_with_edit` an edit of no entry follows, after which pi 0.87 estimates instead; otherwise the
-    reported token counts become 0.
+    reported token counts are set to 0.
     """
 
     def __init__(self, reader: Reader, *, ends_with_edit: bool) -> None:
@@ -212,7 +212,7 @@ class ForkWriter(CopyingWriter):
 
     @property
     def universal(self) -> ForkWriter:
-        """Without reported token counts, which every version needs that does not honour edits."""
+        """The writer that sets reported token counts to 0, as every version that does not honour edits requires."""
         return ForkWriter(self._reader, ends_with_edit=False)
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
