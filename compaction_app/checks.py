@@ -1,7 +1,5 @@
 """System checks for hooks that cannot be used, each with an id and a hint."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -13,8 +13,6 @@ may be to protect something. A failure in a receiver of the others is logged and
 `docs/hooks.md` lists their arguments, and explains them to authors of hooks.
 """
 
-from __future__ import annotations
-
 import importlib
 import logging
 import traceback

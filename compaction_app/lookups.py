@@ -3,8 +3,6 @@
 The change of a killed process is recorded before any part of its session is shown.
 """
 
-from __future__ import annotations
-
 from django.shortcuts import get_object_or_404
 
 from sessions_app.index.session_locks import is_interrupted, settle_session

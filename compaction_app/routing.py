@@ -1,7 +1,5 @@
 """The addresses of the sockets of runs and of sessions."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, re_path
 
 from compaction_app.pages.session.consumers import SessionConsumer

@@ -3,8 +3,6 @@
 Commits and restores use it for their confirmations, and pages show it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.urls import path, re_path
 from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView

@@ -7,8 +7,6 @@ untouched session. A plan is written without the airlock, except for targets tha
 entries that a writer must not touch, each of them must be refused.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime

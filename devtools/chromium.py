@@ -1,7 +1,5 @@
 """The Chromium that tests and measurements drive."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from typing import Final

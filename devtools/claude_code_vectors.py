@@ -9,8 +9,6 @@ keeps, and are compared without it: an attachment that was recorded without its 
 that was open when the session ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final

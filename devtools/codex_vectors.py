@@ -9,8 +9,6 @@ after it the context that it adds and the prompt. Metadata of items is ignored o
 that the client made for a call without one is not in the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import dropwhile
 from pathlib import Path

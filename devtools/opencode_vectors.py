@@ -4,8 +4,6 @@ A vector is a directory with `store.json`, `meta.json` and `request.json`. The s
 messages and of its parts, or of the older JSON store each document by its path.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

@@ -12,8 +12,6 @@
 Other files in or above directories with readings and plans are not vectors.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import zlib

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.urls import path, re_path
 
 from sessions_app.models import SESSION_ROUTE

@@ -1,7 +1,5 @@
 """The ASGI application: pages, sockets, and the background work of the server."""
 
-from __future__ import annotations
-
 import os
 
 from channels.routing import ProtocolTypeRouter, URLRouter

@@ -4,8 +4,6 @@ They are in no wheel: PyPI has other packages with the same name, and installing
 reason, a package of that name that lies elsewhere is not loaded.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,6 @@ Environment variables `REDLINE_*` take precedence over `redline.toml` in the dat
 fatal here: it is stored, and reported as a system check with an id.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

@@ -1,8 +1,6 @@
 """The background work of the server: the follower of session files, workers of runs, automatic planning, and hindsight
 on sessions with compactions."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """Django's settings. Those that users can change are in `configuration`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The URLs of the pages."""
 
-from __future__ import annotations
-
 from django.apps import apps
 from django.urls import URLPattern, URLResolver, include, path
 

@@ -3,8 +3,6 @@
 They have a tag, so that commands can run them without Django's own checks, which import every page.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final

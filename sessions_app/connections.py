@@ -13,8 +13,6 @@ The test's listener shows that the bridge requested a review, whether or not a s
 the agent, other extensions and hooks are not used.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import http.client
@@ -43,27 +41,9 @@ from sessions_app.agents.base import Agent, Bridge
 from sessions_app.agents.edge.dry_resume import ClientUnusable
 from sessions_app.agents.edge.installed_version import installed_version, program_on_path
 from sessions_app.agents.registry import AGENTS
-from sessions_app.disk.configuration_file import (
-    NOTHING,
-    ConfigurationFile,
-    missing_directories,
-    read_configuration_file,
-    remove_directories,
-    replace_configuration_file,
-)
+from sessions_app.disk import configuration_file
 from sessions_app.disk.files import other_names_note, real_path, reported, sha256_of, write_private
-from sessions_app.server.connection_files import (
-    DIRECTORY,
-    PATH,
-    ConnectedAgent,
-    connection,
-    connection_path,
-    connections,
-    delete_connection,
-    new_secret,
-    only_one_change,
-    write_connection,
-)
+from sessions_app.server import connection_files
 from sessions_app.server.running_server import running_server
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 
@@ -84,12 +64,12 @@ class ConfigurationChange:
     name: str
     """The name of the connection."""
     project: Path | None
-    file: ConfigurationFile
+    file: configuration_file.ConfigurationFile
     after: bytes | None
     """The content of the file after the change; None if the change deletes it."""
     baseline: bytes | None
     """Its content without the bridge; None if there would be no file."""
-    known: ConnectedAgent | None
+    known: connection_files.ConnectedAgent | None
     """The existing connection, if there is one."""
     remarks: Sequence[str] = ()
     """Sentences about obstacles to the bridge, and about links that are followed or separated."""
@@ -140,7 +120,7 @@ class ConfigurationChange:
         ]
 
 
-def is_as_written(file: ConfigurationFile, known: ConnectedAgent | None) -> bool:
+def is_as_written(file: configuration_file.ConfigurationFile, known: connection_files.ConnectedAgent | None) -> bool:
     """Whether a file is byte for byte as Redline wrote it for a connection."""
     return known is not None and file.content is not None and known.sha256 == sha256_of(file.content)
 
@@ -164,10 +144,10 @@ AGENTS_WITH_BRIDGES: Final[Mapping[str, Agent]] = {
 def agent_named(key: str) -> Agent:
     """The agent with this key, if it can be connected. Raises BadInput `unknown_agent`, `no_bridge`."""
     if key in AGENTS and key not in AGENTS_WITH_BRIDGES:
-        raise BadInput("no_bridge", f"{AGENTS[key].label} cannot ask before it compacts. {NOTHING}")
+        raise BadInput("no_bridge", f"{AGENTS[key].label} cannot ask before it compacts. {configuration_file.NOTHING}")
     if key not in AGENTS:
         known = ", ".join(AGENTS_WITH_BRIDGES)
-        raise BadInput("unknown_agent", f"There is no agent {key}. {NOTHING} Known are {known}.")
+        raise BadInput("unknown_agent", f"There is no agent {key}. {configuration_file.NOTHING} Known are {known}.")
     return AGENTS[key]
 
 
@@ -178,20 +158,25 @@ def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
         try:
             is_directory = directory.is_dir()
         except OSError as fault:
-            raise BadInput("no_such_project", f"{directory} cannot be used: {fault.strerror}. {NOTHING}") from fault
+            raise BadInput(
+                "no_such_project", f"{directory} cannot be used: {fault.strerror}. {configuration_file.NOTHING}"
+            ) from fault
         if not is_directory:
-            raise BadInput("no_such_project", f"{directory} is not a directory. {NOTHING}")
+            raise BadInput("no_such_project", f"{directory} is not a directory. {configuration_file.NOTHING}")
     _require_one_scope(agent, directory)
-    file = read_configuration_file(bridge.path(Path.home(), directory), directory)
+    file = configuration_file.read_configuration_file(bridge.path(Path.home(), directory), directory)
     known = _known(name)
     if known is not None and known.changed not in ("", str(file.path)):
         raise BadInput(
             "connected_elsewhere",
-            f"{agent.label} is connected by {known.changed}, and {file.path} would be changed now. {NOTHING} Remove "
+            f"{agent.label} is connected by {known.changed}, and {file.path} would be changed now. "
+            f"{configuration_file.NOTHING} Remove "
             "the connection first.",
         )
     baseline = _baseline(bridge, file, known)
-    after = bridge.content(file.content, file.path, connection_path(settings.REDLINE_DATA_DIR, name), redline_command())
+    after = bridge.content(
+        file.content, file.path, connection_files.connection_path(settings.REDLINE_DATA_DIR, name), redline_command()
+    )
     remarks = (*_link_remarks(file, after), *bridge.remarks(after, file.path))
     return ConfigurationChange(agent, bridge, name, directory, file, after, baseline, known, remarks)
 
@@ -203,7 +188,7 @@ def planned_removal(key: str, project: Path | None) -> ConfigurationChange:
     if known is not None and known.project:
         name, directory = known.name, Path(known.project)
     path = Path(known.changed) if known is not None and known.changed else bridge.path(Path.home(), directory)
-    file = read_configuration_file(path, directory)
+    file = configuration_file.read_configuration_file(path, directory)
     has_bridge = file.content is not None and bridge.installed_version(file.content, path) is not None
     if known is None and not has_bridge:
         raise _not_connected(agent, directory)
@@ -211,14 +196,14 @@ def planned_removal(key: str, project: Path | None) -> ConfigurationChange:
     if has_bridge and file.content is not None and not is_as_written(file, known) and bridge.is_edited(file.content):
         raise BadInput(
             "edited_bridge",
-            f"{path} is not as Redline wrote it. {NOTHING} Delete it yourself, or connect again, which replaces it; "
-            "then remove the connection.",
+            f"{path} is not as Redline wrote it. {configuration_file.NOTHING} Delete it yourself, or connect again, "
+            "which replaces it; then remove the connection.",
         )
     remarks = _link_remarks(file, baseline)
     return ConfigurationChange(agent, bridge, name, directory, file, baseline, baseline, known, remarks)
 
 
-def connection_of(key: str, project: Path | None) -> ConnectedAgent:
+def connection_of(key: str, project: Path | None) -> connection_files.ConnectedAgent:
     """The connection of an agent, for all projects or for one. Raises BadInput `not_connected`, SystemFailure."""
     agent, _, directory, name = _target(key, project)
     one = _known(name) or _recorded(key, project)
@@ -227,7 +212,7 @@ def connection_of(key: str, project: Path | None) -> ConnectedAgent:
     return one
 
 
-def _recorded(key: str, project: Path | None) -> ConnectedAgent | None:
+def _recorded(key: str, project: Path | None) -> connection_files.ConnectedAgent | None:
     """The connection recorded for this path, which may have become a link to another directory since."""
     recorded = str(project or "")
     return next((one for one in all_connections() if (one.agent, one.project) == (key, recorded)), None)
@@ -240,7 +225,7 @@ def _not_connected(agent: Agent, directory: Path | None) -> BadInput:
         fault = f"connected for {', '.join(scopes)}, not for {missing}"
     else:
         fault = f"not connected for {directory}" if directory is not None else "not connected"
-    return BadInput("not_connected", f"{agent.label} is {fault}. {NOTHING}")
+    return BadInput("not_connected", f"{agent.label} is {fault}. {configuration_file.NOTHING}")
 
 
 def _target(key: str, project: Path | None) -> tuple[Agent, Bridge, Path | None, str]:
@@ -261,19 +246,21 @@ def _require_one_scope(agent: Agent, project: Path | None) -> None:
     if project is not None and everywhere is not None:
         raise BadInput(
             "connected_everywhere",
-            f"{agent.label} is connected for all projects already. {NOTHING} Remove that connection first: "
-            f"`redline connect {agent.key} --remove`",
+            f"{agent.label} is connected for all projects already. {configuration_file.NOTHING} Remove that connection "
+            f"first: `redline connect {agent.key} --remove`",
         )
     within = [one.project for one in others if one.project]
     if project is None and within:
         raise BadInput(
             "connected_in_projects",
-            f"{agent.label} is connected for {', '.join(within)}. {NOTHING} Remove that connection first: "
-            f"`redline connect {agent.key} --project {shlex.quote(within[0])} --remove`",
+            f"{agent.label} is connected for {', '.join(within)}. {configuration_file.NOTHING} Remove that connection "
+            f"first: `redline connect {agent.key} --project {shlex.quote(within[0])} --remove`",
         )
 
 
-def _baseline(bridge: Bridge, file: ConfigurationFile, known: ConnectedAgent | None) -> bytes | None:
+def _baseline(
+    bridge: Bridge, file: configuration_file.ConfigurationFile, known: connection_files.ConnectedAgent | None
+) -> bytes | None:
     """The content of a file without the bridge."""
     before = _backup_of(known)
     if file.content is None:
@@ -285,16 +272,16 @@ def _baseline(bridge: Bridge, file: ConfigurationFile, known: ConnectedAgent | N
     return bridge.without(file.content, file.path, before)
 
 
-def _backup_of(known: ConnectedAgent | None) -> bytes | None:
+def _backup_of(known: connection_files.ConnectedAgent | None) -> bytes | None:
     if known is None or not known.backup:
         return None
     path = Path(known.backup)
-    with reported(path, NOTHING):
+    with reported(path, configuration_file.NOTHING):
         # Without the backup, the bridge is removed from the text.
         return path.read_bytes() if path.exists() else None
 
 
-def _link_remarks(file: ConfigurationFile, after: bytes | None) -> tuple[str, ...]:
+def _link_remarks(file: configuration_file.ConfigurationFile, after: bytes | None) -> tuple[str, ...]:
     """Sentences about what a change does to links. Raises SystemFailure."""
     found = f"{file.path} is a link: {file.real} is what is changed." if file.is_link else ""
     return tuple(filter(None, (found, other_names_note(file.real) if after != file.content else "")))
@@ -316,16 +303,20 @@ def redline_command(directory: Path | None = None) -> str:
 # Carrying out -----------------------------------------------------------------------------------------------
 
 
-def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
+def connect(change: ConfigurationChange, now: datetime) -> connection_files.ConnectedAgent:
     """Connect an agent. Raises the errors of `disconnect`; then nothing is changed."""
     directory: Path = settings.REDLINE_DATA_DIR
     assert change.after is not None  # noqa: S101  # only a removal deletes a file
     server = running_server(directory)
-    with reported(directory, NOTHING), only_one_change(directory):
+    with reported(directory, configuration_file.NOTHING), connection_files.only_one_change(directory):
         _require_same_connection(change)
         backup = _keep_backup(change)
-        known = change.known or ConnectedAgent(change.name, change.agent.key, "", new_secret(), 0, now)
-        missing = [path for path in missing_directories(change.file) if path not in known.made_directories]
+        known = change.known or connection_files.ConnectedAgent(
+            change.name, change.agent.key, "", connection_files.new_secret(), 0, now
+        )
+        missing = [
+            path for path in configuration_file.missing_directories(change.file) if path not in known.made_directories
+        ]
         one = msgspec.structs.replace(
             known,
             url=f"http://127.0.0.1:{server.port}" if server is not None else "",
@@ -336,10 +327,10 @@ def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
             sha256=sha256_of(change.after),
             made_directories=(*known.made_directories, *missing),
         )
-        write_connection(directory, one)
+        connection_files.write_connection(directory, one)
         try:
             if change.changes_file:
-                replace_configuration_file(change.file, change.after)
+                configuration_file.replace_configuration_file(change.file, change.after)
         except BaseException:
             _keep_as_it_was(change)
             raise
@@ -349,26 +340,26 @@ def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
 def disconnect(change: ConfigurationChange) -> None:
     """Remove a connection. Raises Conflict `file_changed`, `connection_changed`, SystemFailure."""
     directory: Path = settings.REDLINE_DATA_DIR
-    with reported(directory, NOTHING), only_one_change(directory):
+    with reported(directory, configuration_file.NOTHING), connection_files.only_one_change(directory):
         _require_same_connection(change)
         if change.changes_file:
-            replace_configuration_file(change.file, change.after)
+            configuration_file.replace_configuration_file(change.file, change.after)
         if change.known is not None:
             if change.after is None:
-                remove_directories(change.known.made_directories)
-            delete_connection(directory, change.name)
+                configuration_file.remove_directories(change.known.made_directories)
+            connection_files.delete_connection(directory, change.name)
             if change.known.backup:
                 Path(change.known.backup).unlink(missing_ok=True)
 
 
-def revoke(one: ConnectedAgent) -> None:
+def revoke(one: connection_files.ConnectedAgent) -> None:
     """Delete the token of a connection and leave the agent's file unchanged. Raises Conflict `busy`, SystemFailure."""
     directory: Path = settings.REDLINE_DATA_DIR
-    with reported(directory, NOTHING), only_one_change(directory):
-        delete_connection(directory, one.name)
+    with reported(directory, configuration_file.NOTHING), connection_files.only_one_change(directory):
+        connection_files.delete_connection(directory, one.name)
 
 
-def revocation_note(one: ConnectedAgent) -> str:
+def revocation_note(one: connection_files.ConnectedAgent) -> str:
     """Sentences about what `revoke` leaves behind, and what to do about it."""
     label = AGENTS[one.agent].label
     note = (
@@ -387,7 +378,8 @@ def _require_same_connection(change: ConfigurationChange) -> None:
     if present != shown:
         raise Conflict(
             "connection_changed",
-            f"The connection of {change.agent.label} was changed by another command meanwhile. {NOTHING} Look at it "
+            f"The connection of {change.agent.label} was changed by another command meanwhile. "
+            f"{configuration_file.NOTHING} Look at it "
             "again.",
         )
 
@@ -405,37 +397,38 @@ def _keep_backup(change: ConfigurationChange) -> str:
 
 
 def _write_private(name: str, content: bytes) -> str:
-    path: Path = settings.REDLINE_DATA_DIR / DIRECTORY / name
+    path: Path = settings.REDLINE_DATA_DIR / connection_files.DIRECTORY / name
     write_private(path, content)
     return str(path)
 
 
 def _keep_as_it_was(change: ConfigurationChange) -> None:
     if change.known is not None:
-        write_connection(settings.REDLINE_DATA_DIR, change.known)
+        connection_files.write_connection(settings.REDLINE_DATA_DIR, change.known)
         return
-    delete_connection(settings.REDLINE_DATA_DIR, change.name)
-    (settings.REDLINE_DATA_DIR / DIRECTORY / f"{change.name}.before").unlink(missing_ok=True)
+    connection_files.delete_connection(settings.REDLINE_DATA_DIR, change.name)
+    (settings.REDLINE_DATA_DIR / connection_files.DIRECTORY / f"{change.name}.before").unlink(missing_ok=True)
 
 
 # Reading ----------------------------------------------------------------------------------------------------
 
 
-def all_connections() -> list[ConnectedAgent]:
+def all_connections() -> list[connection_files.ConnectedAgent]:
     """All connections, by name. Raises SystemFailure."""
     with reported(settings.REDLINE_DATA_DIR, "The connections were not read."):
-        return connections(settings.REDLINE_DATA_DIR)
+        return connection_files.connections(settings.REDLINE_DATA_DIR)
 
 
-def _known(name: str) -> ConnectedAgent | None:
+def _known(name: str) -> connection_files.ConnectedAgent | None:
     directory: Path = settings.REDLINE_DATA_DIR
-    with reported(connection_path(directory, name), NOTHING):
+    with reported(connection_files.connection_path(directory, name), configuration_file.NOTHING):
         try:
-            return connection(directory, name)
+            return connection_files.connection(directory, name)
         except ValueError as fault:
-            path = connection_path(directory, name)
+            path = connection_files.connection_path(directory, name)
             raise SystemFailure(
-                "damaged_connection", f"{path} is damaged: {fault}. {NOTHING} Delete it, then connect again."
+                "damaged_connection",
+                f"{path} is damaged: {fault}. {configuration_file.NOTHING} Delete it, then connect again.",
             ) from fault
 
 
@@ -460,7 +453,7 @@ class ConnectionStatus(NamedTuple):
         return self.state is ConnectionState.CURRENT
 
 
-def status_of_connection(one: ConnectedAgent) -> ConnectionStatus:
+def status_of_connection(one: connection_files.ConnectedAgent) -> ConnectionStatus:
     """The state of a connection, by the agent's file."""
     agent = AGENTS.get(one.agent)
     bridge = agent.bridge if agent is not None else None
@@ -468,9 +461,9 @@ def status_of_connection(one: ConnectedAgent) -> ConnectionStatus:
         return ConnectionStatus(ConnectionState.UNREADABLE, f"There is no agent {one.agent}.")
     path = Path(one.changed)
     try:
-        content = read_configuration_file(path).content
+        content = configuration_file.read_configuration_file(path).content
         version = bridge.installed_version(content, path) if content is not None else None
-        own = connection_path(settings.REDLINE_DATA_DIR, one.name)
+        own = connection_files.connection_path(settings.REDLINE_DATA_DIR, one.name)
         if content is None or version is None:
             state = ConnectionState.MISSING
             words = f"{path} does not have the bridge any more. Connect again, or remove it."
@@ -514,7 +507,9 @@ class ConnectionTest(NamedTuple):
     sentence: str
 
 
-def try_connection(agent: Agent, one: ConnectedAgent, redline: Callable[[Path], str], url: str = "") -> ConnectionTest:
+def try_connection(
+    agent: Agent, one: connection_files.ConnectedAgent, redline: Callable[[Path], str], url: str = ""
+) -> ConnectionTest:
     """Test a connection. With the `url` of the server, the request is forwarded to it.
 
     `redline` returns this installation's command for a data directory, quoted for a shell.
@@ -537,9 +532,9 @@ def try_connection(agent: Agent, one: ConnectedAgent, redline: Callable[[Path], 
         stand_in = msgspec.structs.replace(
             one, url=listener.url, token=listener.token, project="", made_at=datetime.now(UTC)
         )
-        write_connection(data, stand_in)
+        connection_files.write_connection(data, stand_in)
         try:
-            words = agent.bridge.try_out(program, home, connection_path(data, one.name), redline(data))
+            words = agent.bridge.try_out(program, home, connection_files.connection_path(data, one.name), redline(data))
         except ClientUnusable as fault:
             return ConnectionTest(False, None, f"The test did not work: {label} could not be used: {fault}")
         if not listener.requests:
@@ -558,7 +553,7 @@ class Listener:
     """A server on loopback that records the tests of a bridge, and forwards them."""
 
     def __init__(self, token: str, url: str) -> None:
-        self.token = new_secret()
+        self.token = connection_files.new_secret()
         self.requests: list[Mapping[str, Any]] = []
         self.failures: list[str] = []
         self._onward = (token, url)
@@ -586,7 +581,7 @@ class Listener:
             requested = json.loads(body)
         except ValueError:
             requested = None
-        if path != PATH or authorization != f"Bearer {self.token}" or not isinstance(requested, dict):
+        if path != connection_files.PATH or authorization != f"Bearer {self.token}" or not isinstance(requested, dict):
             return 404, b"{}"
         self.requests.append(requested)
         token, url = self._onward
@@ -629,6 +624,6 @@ def _send_on(url: str, token: str, body: bytes) -> tuple[int, bytes]:
     parts = urlsplit(url)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     with closing(http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=SECONDS)) as server:
-        server.request("POST", PATH, body, headers)
+        server.request("POST", connection_files.PATH, body, headers)
         response = server.getresponse()
         return response.status, response.read(BODY_LIMIT)

@@ -1,7 +1,5 @@
 """A small cache of results that take long to compute."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar

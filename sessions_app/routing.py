@@ -1,7 +1,5 @@
 """The URLs of the list's sockets."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, re_path
 
 from sessions_app.pages.list import SessionsConsumer

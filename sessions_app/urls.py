@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.urls import path
 
 from sessions_app.pages import agents, imports, list, search, settings  # noqa: A004  # named after their pages

@@ -1,7 +1,5 @@
 """Hand-written sessions of OpenCode: rows in a database with the columns that matter, or documents."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sqlite3

@@ -3,8 +3,6 @@
 Only connected agents are admitted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial

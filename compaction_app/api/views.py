@@ -14,8 +14,6 @@ have seen the plan do that.
 | `leaf`              | the entry at which the branch ends; the file's last one by default            |
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import datetime

@@ -6,8 +6,6 @@ The head is written after the transaction. If the process is killed in between, 
 a break; the next entry moves it. A head that contradicts the log is never moved, so that the contradiction stays.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from dataclasses import dataclass

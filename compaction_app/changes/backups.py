@@ -5,8 +5,6 @@ version, so there is no opened session to plan on and no context to prove. Its p
 and the required confirmations.
 """
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator

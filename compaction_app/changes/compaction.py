@@ -7,8 +7,6 @@ Each confirmation covers one case; without it the commit is refused and names th
 change is recorded, without the lock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

@@ -11,8 +11,6 @@ agent's own compaction: the conversation before it can be continued, or compacte
 nothing is changed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A page shows the plan of a change, and its form has the plan's digest: boxes ticked for one plan confirm no other one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """The actions offered for an entry of a session: a move, a label, a fork; and why others are not offered."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from compaction_app.entries.branches import BranchState

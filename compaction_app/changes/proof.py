@@ -3,8 +3,6 @@
 context now − approved deletion = context that the agent's reader rebuilds from the old bytes plus the change
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -39,20 +39,10 @@ from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_locks import lock_session
 from sessions_app.models import Session
+from sessions_app.sessionlog import entries
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.diagnosis import new_violations, violations
-from sessions_app.sessionlog.entries import (
-    Deletion,
-    DeletionControl,
-    Entry,
-    EntryKind,
-    Stats,
-    Target,
-    Texts,
-    blocks_by_entry,
-    request_of,
-)
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.new_session import remove_session, require_as_written
@@ -69,7 +59,7 @@ from .records import BackupNote, MadeChange, UndoNote, content_written, record_m
 NOT_UNDONE = "Nothing was undone."
 NOT_IN_FORCE: Final = frozenset({"undone_already", "not_in_session", "other_branch"})
 """The errors which mean that a compaction does not have to be undone."""
-OF_ANY_BRANCH: Final = frozenset({EntryKind.LABEL, EntryKind.NAME})
+OF_ANY_BRANCH: Final = frozenset({entries.EntryKind.LABEL, entries.EntryKind.NAME})
 """The kinds of entries that apply to the whole session: leaving their branch changes nothing."""
 DELETION_WRITER: Final = "context-compaction"
 """The writer of the lines that a session itself describes."""
@@ -153,11 +143,11 @@ class UndoPlan(ChangePlan):
     """The writer of the compaction."""
     state: CompactionState
     way: UndoWay
-    wanted: tuple[Target, ...]
+    wanted: tuple[entries.Target, ...]
     """The requested targets; the rest of `back` must come back with them."""
-    back: tuple[Target, ...]
+    back: tuple[entries.Target, ...]
     """The targets that are brought back."""
-    out_of_reach: tuple[Target, ...]
+    out_of_reach: tuple[entries.Target, ...]
     """Requested targets that have been summarised since, so that later edits cannot bring them back."""
     without: ActiveContext
     """The context without the compaction."""
@@ -173,7 +163,7 @@ class UndoPlan(ChangePlan):
         return len(self.back) + len(self.out_of_reach) == len(self.state.targets)
 
     @property
-    def remaining(self) -> tuple[Target, ...]:
+    def remaining(self) -> tuple[entries.Target, ...]:
         """The targets that stay deleted."""
         back = set(self.back)
         return tuple(target for target in self.state.targets if target not in back)
@@ -218,26 +208,26 @@ class UndoPlan(ChangePlan):
         if self.way is UndoWay.EDITS and restore_lines is not None:
             back = {target.entry_id for target in self.back}
             messages = [message for message in self.without.messages if message.entry.id in back]
-            deleted = blocks_by_entry(self.remaining)
+            deleted = entries.blocks_by_entry(self.remaining)
             return Append(restore_lines(present.tree.branch(present.leaf_id), messages, deleted, facts))
-        rest = Deletion(self.remaining, (), Stats())
+        rest = entries.Deletion(self.remaining, (), entries.Stats())
         return reading.writer("fork").write(state.branch, rest, facts)
 
-    def _smaller(self) -> Deletion:
+    def _smaller(self) -> entries.Deletion:
         """The remaining deletion, judged by the airlock on the conversation before the compaction. Raises Conflict
         `plan_refused`."""
         assert self.state.row is not None  # noqa: S101  # `choose_way` chooses this way only then
         branch = self.present.tree.branch(self.state.leaf_id)
         rules = self.present.reading.rules(self.writer.name)
         transcript = prepare(branch, {}, self.state.row.parameters, rules)
-        judged = validate(request_of(self.remaining), transcript) if transcript is not None else None
+        judged = validate(entries.request_of(self.remaining), transcript) if transcript is not None else None
         if not isinstance(judged, ValidatedDeletion) or set(judged.targets) != set(self.remaining):
             raise Conflict(
                 "plan_refused",
                 f"{self.path}: what stays deleted is not valid without the entries that come back. {NOT_UNDONE} Undo "
                 "the whole compaction, and plan again.",
             )
-        return Deletion(judged.targets, judged.protected_entry_ids, judged.stats)
+        return entries.Deletion(judged.targets, judged.protected_entry_ids, judged.stats)
 
     def prove(self, line: ReadLine, after: Rebuilt) -> Certificate:
         before = Rebuilt(self.without, line, self.state.leaf_id)
@@ -390,7 +380,7 @@ def _writer_of(state: CompactionState, present: Document) -> SessionWriter:
     )
 
 
-def _wanted(state: CompactionState, wanted_ids: Collection[str], present: LoadedSession) -> tuple[Target, ...]:
+def _wanted(state: CompactionState, wanted_ids: Collection[str], present: LoadedSession) -> tuple[entries.Target, ...]:
     deleted = {target.entry_id for target in state.targets}
     unknown = next((entry_id for entry_id in wanted_ids if entry_id not in deleted), None)
     if unknown is not None:
@@ -403,7 +393,7 @@ def _wanted(state: CompactionState, wanted_ids: Collection[str], present: Loaded
 
 
 def _require_reachable(
-    state: CompactionState, present: LoadedSession, without: ActiveContext, reachable: Sequence[Target]
+    state: CompactionState, present: LoadedSession, without: ActiveContext, reachable: Sequence[entries.Target]
 ) -> None:
     """Raise Conflict if later edits cannot bring targets back."""
     if not reachable:
@@ -471,9 +461,9 @@ class CompactionState:
     writer: str
     leaf_id: str
     """The entry before its lines."""
-    targets: tuple[Target, ...]
+    targets: tuple[entries.Target, ...]
     """The targets that it still deletes, in the order of recording."""
-    branch: tuple[Entry, ...]
+    branch: tuple[entries.Entry, ...]
     """The branch without the compaction: without its lines, and those that brought back a part of it."""
     last_line: int
     """The number of its last line in the file; 0 if it made a new session."""
@@ -486,9 +476,9 @@ class CompactionState:
         return Path(self.row.created) if self.row is not None and self.row.created else None
 
 
-def targets_of(recorded: Iterable[dict[str, Any]]) -> tuple[Target, ...]:
+def targets_of(recorded: Iterable[dict[str, Any]]) -> tuple[entries.Target, ...]:
     """Targets from the form in which rows store them."""
-    return tuple(Target(raw["entryId"], raw.get("blockIndex")) for raw in recorded)
+    return tuple(entries.Target(raw["entryId"], raw.get("blockIndex")) for raw in recorded)
 
 
 def compaction_state(row: Compaction, present: LoadedSession) -> CompactionState:
@@ -519,7 +509,7 @@ def unrecorded_state(entry_id: str, present: LoadedSession) -> CompactionState:
     """The state of a compaction known only from its line. Raises BadInput `not_ours`, Conflict `other_branch`."""
     entry = present.tree.entry(entry_id)
     control, parent_id = entry.control, entry.parent_id
-    if not _is_beside(entry, present.path) or not isinstance(control, DeletionControl) or parent_id is None:
+    if not _is_beside(entry, present.path) or not isinstance(control, entries.DeletionControl) or parent_id is None:
         raise BadInput(
             "not_ours",
             f"Redline has no record of {entry_id} in {present.path} as a compaction. Nothing was undone. Restore a "
@@ -585,7 +575,7 @@ def _state_of_rows(row: Compaction, present: LoadedSession) -> CompactionState:
     return CompactionState(row.entry_id, row, row.writer, present.leaf_id, targets, branch, row.pk, is_last=False)
 
 
-def _branch_with(row: Compaction, back: Sequence[Target], present: LoadedSession) -> tuple[Entry, ...]:
+def _branch_with(row: Compaction, back: Sequence[entries.Target], present: LoadedSession) -> tuple[entries.Entry, ...]:
     """The branch with these targets brought back. Raises Conflict `backup_gone` and `rows_changed`."""
     backup = row.backup.path
     if file_state(Path(backup)) is None:
@@ -628,8 +618,8 @@ def _state(
     row: Compaction | None,
     writer: str,
     lines: LineRange,
-    targets: tuple[Target, ...],
-    branch: Sequence[Entry],
+    targets: tuple[entries.Target, ...],
+    branch: Sequence[entries.Entry],
     ours: Iterable[LineRange],
 ) -> CompactionState:
     places = {entry.id: place for place, entry in enumerate(branch)}
@@ -646,7 +636,7 @@ def _state(
     return CompactionState(undone_id, row, writer, lines.after, targets, without, branch[last].number, is_last)
 
 
-def _versions(row: Compaction) -> list[tuple[LineRange, tuple[Target, ...]]]:
+def _versions(row: Compaction) -> list[tuple[LineRange, tuple[entries.Target, ...]]]:
     """The original lines and their targets, then those of the smaller compactions that replaced them."""
     versions = [(LineRange(row.leaf_id, row.entry_id), targets_of(row.origins))]
     for undo in row.undos.filter(way=UndoWay.SMALLER).order_by("pk"):
@@ -666,10 +656,10 @@ def _taken_back(session: Session, besides: int) -> Iterator[LineRange]:
             yield from map(LineRange.of, undo.compaction.undos.filter(way=UndoWay.EDITS))
 
 
-def _is_beside(entry: Entry, path: Path) -> bool:
+def _is_beside(entry: entries.Entry, path: Path) -> bool:
     """Whether an entry is a compaction whose backup has the name of one of this session; compared as text only."""
     control = entry.control
-    return isinstance(control, DeletionControl) and Path(control.backup).name.startswith(f"{path.name}.")
+    return isinstance(control, entries.DeletionControl) and Path(control.backup).name.startswith(f"{path.name}.")
 
 
 def _not_in_force(row: Compaction, present: LoadedSession) -> Conflict:
@@ -705,7 +695,7 @@ def _other_branch(entry_id: str, path: Path) -> Conflict:
 
 def steps_back(
     row: Compaction,
-    back: Sequence[Target],
+    back: Sequence[entries.Target],
     database: Path,
     *,
     is_whole: bool,
@@ -729,8 +719,8 @@ def steps_back(
 
 
 def texts_with(
-    row: Compaction, back: Sequence[Target], present: LoadedSession, entries: Iterable[Entry]
-) -> dict[str, Texts]:
+    row: Compaction, back: Sequence[entries.Target], present: LoadedSession, entries: Iterable[entries.Entry]
+) -> dict[str, entries.Texts]:
     """The texts of entries of the branch with these targets brought back, by id; nothing is changed.
 
     Raises Conflict `session_rewritten` if the session no longer has these entries.
@@ -744,7 +734,9 @@ def texts_with(
 
 
 @contextmanager
-def _preview(row: Compaction, back: Sequence[Target], present: LoadedSession) -> Iterator[sqlite3.Connection | None]:
+def _preview(
+    row: Compaction, back: Sequence[entries.Target], present: LoadedSession
+) -> Iterator[sqlite3.Connection | None]:
     """A copy of the session's rows with these targets brought back; None if the compaction changed no rows of the
     session."""
     agent = agent_at(present.path)

@@ -16,28 +16,13 @@ deleted (R, its block, the call).
 The rules, and the table that lists them in their order, are in `gates`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Final
 
 from sessions_app.sessionlog.entries import Stats, Target
 
-from .gates import (
-    NO_RESTRAINTS,
-    PINNED,
-    PLAN_GATES,
-    SKIPPING_GATES,
-    TARGET_GATES,
-    Code,
-    Judgement,
-    PlanGate,
-    Refusal,
-    Restraints,
-    read_target,
-    refuse,
-)
+from . import gates
 from .parameters import Parameters
 from .stats import measure, target_met
 from .transcript import WHOLE, Object, TargetPlan, Transcript, TranscriptEntry
@@ -75,33 +60,33 @@ class ValidatedDeletion:
         return target_met(self.stats, self.parameters.compression_ratio)
 
 
-class Airlock(Judgement):
+class Airlock(gates.Judgement):
     """Judges deletions on one transcript under one set of restraints."""
 
     def empty_plan(self, base: TargetPlan | None = None) -> TargetPlan:
         return TargetPlan(self.transcript.entries, self.transcript.pairs, base)
 
-    def judge_request(self, request: object) -> TargetPlan | Refusal:
+    def judge_request(self, request: object) -> TargetPlan | gates.Refusal:
         """The request as a separate plan, repaired and judged in full; or its first fault."""
         if not isinstance(request, dict) or not isinstance(request.get("deletions"), list):
-            return Refusal(
-                Code.REQUEST_SHAPE,
+            return gates.Refusal(
+                gates.Code.REQUEST_SHAPE,
                 'The request is not an object with a list "deletions". Nothing was deleted. '
                 'Send {"deletions": [{"kind": "entry", "entryId": "…"}]}.',
             )
-        return self.judge_targets(read_target(raw, number) for number, raw in enumerate(request["deletions"], 1))
+        return self.judge_targets(gates.read_target(raw, number) for number, raw in enumerate(request["deletions"], 1))
 
-    def judge_targets(self, targets: Iterable[Target | Refusal]) -> TargetPlan | Refusal:
+    def judge_targets(self, targets: Iterable[Target | gates.Refusal]) -> TargetPlan | gates.Refusal:
         """The same judgement on targets in the order of a request; a refusal among them is a fault of the request."""
         plan = self.empty_plan()
         for target in targets:
             found = self._judge_target(target, plan) if isinstance(target, Target) else target
-            if isinstance(found, Refusal):
+            if isinstance(found, gates.Refusal):
                 return found
             plan.add(found)
-        return self._close(plan, PLAN_GATES) or plan
+        return self._close(plan, gates.PLAN_GATES) or plan
 
-    def merge(self, chosen: TargetPlan, incoming: Iterable[Object]) -> TargetPlan | Refusal:
+    def merge(self, chosen: TargetPlan, incoming: Iterable[Object]) -> TargetPlan | gates.Refusal:
         """A new plan of `chosen` and `incoming`, judged as a whole; `chosen` is not changed.
 
         An entry replaces its blocks and keeps its position if it was already chosen; a block of a chosen entry, or a
@@ -113,7 +98,7 @@ class Airlock(Judgement):
                 merged.add_entry(found.position)
             elif Object(found.position) not in merged:
                 merged.add(found)
-        return self._close(merged, PLAN_GATES) or merged
+        return self._close(merged, gates.PLAN_GATES) or merged
 
     def passes_over(self, chosen: TargetPlan, candidate: Object) -> tuple[bool, int]:
         """Whether a bulk deletion skips this match, given what is chosen; and the number of objects visited.
@@ -123,7 +108,7 @@ class Airlock(Judgement):
         """
         plan = self.empty_plan(chosen)
         plan.add(candidate)
-        return self._close(plan, SKIPPING_GATES) is not None, plan.visited
+        return self._close(plan, gates.SKIPPING_GATES) is not None, plan.visited
 
     def is_kept(self, entry: TranscriptEntry) -> bool:
         """Whether an entry is protected or pinned, regardless of recency."""
@@ -133,10 +118,10 @@ class Airlock(Judgement):
         """The plan's targets, in the order in which they are recorded."""
         return tuple(map(self.transcript.target, plan.chosen))
 
-    def validate(self, request: object) -> ValidatedDeletion | Refusal:
+    def validate(self, request: object) -> ValidatedDeletion | gates.Refusal:
         """The judgement on a request as a whole."""
         plan = self.judge_request(request)
-        if isinstance(plan, Refusal):
+        if isinstance(plan, gates.Refusal):
             return plan
         return ValidatedDeletion(
             _SEAL,
@@ -146,23 +131,23 @@ class Airlock(Judgement):
             self.transcript.parameters,
         )
 
-    def _judge_target(self, target: Target, plan: TargetPlan) -> Object | Refusal:
+    def _judge_target(self, target: Target, plan: TargetPlan) -> Object | gates.Refusal:
         entry = self.transcript.entry(target.entry_id)
         if entry is None:
-            return refuse(
-                Code.UNKNOWN_ENTRY,
+            return gates.refuse(
+                gates.Code.UNKNOWN_ENTRY,
                 target,
                 "the transcript has no such entry",
                 "Use an id that a tool has returned.",
             )
         if target.block_index is not None and target.block_index < 0:
-            return refuse(
-                Code.INVALID_BLOCK_INDEX,
+            return gates.refuse(
+                gates.Code.INVALID_BLOCK_INDEX,
                 target,
                 "blockIndex is not a whole number from 0 up",
                 "Read the entry first.",
             )
-        for gate in TARGET_GATES:
+        for gate in gates.TARGET_GATES:
             refusal = gate(self, entry, target)
             if refusal is not None:
                 return refusal
@@ -170,28 +155,28 @@ class Airlock(Judgement):
         if found is None:
             raise AssertionError(f"{target} passed every gate and is not in the transcript")
         if found in plan:
-            return refuse(Code.DUPLICATE_TARGET, target, "the request names it twice", "Name it once.")
+            return gates.refuse(gates.Code.DUPLICATE_TARGET, target, "the request names it twice", "Name it once.")
         return found
 
-    def _close(self, plan: TargetPlan, gates: Sequence[PlanGate]) -> Refusal | None:
+    def _close(self, plan: TargetPlan, gates: Sequence[gates.PlanGate]) -> gates.Refusal | None:
         refused = plan.repair(self.may_go)
         if refused is not None:
             return self._refuse_part(refused, *(_JOINED if plan.lacks_companion else _PAIRED))
         return next(filter(None, (gate(self, plan) for gate in gates)), None)
 
-    def _refuse_part(self, refused: Object, what: str, bond: str, instead: str) -> Refusal:
+    def _refuse_part(self, refused: Object, what: str, bond: str, instead: str) -> gates.Refusal:
         """The refusal of a plan that repair cannot complete, because this object must be kept."""
         entry, target = self.entry(refused), self.target(refused)
         if entry.recent:
             why = f"{target} {bond} and is among the last entries, which are kept"
-            return Refusal(Code.RECENT_CONTEXT, f"{what}: {why}. {instead}", target)
-        reason = entry.protection.sentence if entry.protection is not None else PINNED
+            return gates.Refusal(gates.Code.RECENT_CONTEXT, f"{what}: {why}. {instead}", target)
+        reason = entry.protection.sentence if entry.protection is not None else gates.PINNED
         why = f"{target} {bond} and stays, because {reason}"
-        return Refusal(Code.PROTECTED_PAIR, f"{what}: {why}. {instead}", target)
+        return gates.Refusal(gates.Code.PROTECTED_PAIR, f"{what}: {why}. {instead}", target)
 
 
 def validate(
-    request: object, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS
-) -> ValidatedDeletion | Refusal:
+    request: object, transcript: Transcript, restraints: gates.Restraints = gates.NO_RESTRAINTS
+) -> ValidatedDeletion | gates.Refusal:
     """Judge one request on a transcript. There is no other way to obtain a deletion that can be written."""
     return Airlock(transcript, restraints).validate(request)

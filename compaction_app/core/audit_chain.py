@@ -6,8 +6,6 @@ An entry that was changed, removed, inserted or moved breaks the chain from its 
 leaves a chain that is intact but shorter than its head. Whoever can write to both places can make a new chain.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple

@@ -25,8 +25,6 @@ a page would be too slow, so only the parts of the transcript that the decision 
 A plan is not the sum of its parts if a refusal concerned the rest of the whole context. Then the whole is judged.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property

@@ -5,8 +5,6 @@ value, never an exception: a refused step changes nothing. `read_target` is the 
 object with ids, and nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ Reasons that differ only in names, paths and numbers are one group: the planner'
 of planners without a model have separate titles.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,17 +15,8 @@ from typing import Final
 
 from sessions_app.sessionlog.entries import Target
 
+from . import reasons
 from .mentions import references
-from .reasons import (
-    ELSEWHERE,
-    NO_NAMES,
-    NOT_MENTIONED,
-    ONLY_THERE,
-    pruned_in,
-    repeat_in,
-    supersession_in,
-    swap_in,
-)
 from .review_fold import ReviewItem, ReviewStatus
 
 KEY_BYTES: Final = 5
@@ -49,15 +38,15 @@ OTHERS: Final = "Other reasons, each given once"
 _TITLES: Final = (
     (r"an output that is empty", "Empty outputs"),
     (r"a part of an output that has to stay with its call", "Parts of outputs that stay with their calls"),
-    (rf".*; {NOT_MENTIONED}", "Nothing later mentions it"),
-    (rf".*; {NO_NAMES}", "Holds no names"),
-    (rf"(?:a long|an) old output( of .+)?; {ELSEWHERE}", "Old outputs{}, names found elsewhere"),
-    (rf"an old call( of .+)?; {ELSEWHERE}", "Old calls{}, names found elsewhere"),
-    (rf"old reasoning; {ELSEWHERE}", "Old reasoning, names found elsewhere"),
-    (rf"an old message.*; {ELSEWHERE}", "Old messages, names found elsewhere"),
+    (rf".*; {reasons.NOT_MENTIONED}", "Nothing later mentions it"),
+    (rf".*; {reasons.NO_NAMES}", "Holds no names"),
+    (rf"(?:a long|an) old output( of .+)?; {reasons.ELSEWHERE}", "Old outputs{}, names found elsewhere"),
+    (rf"an old call( of .+)?; {reasons.ELSEWHERE}", "Old calls{}, names found elsewhere"),
+    (rf"old reasoning; {reasons.ELSEWHERE}", "Old reasoning, names found elsewhere"),
+    (rf"an old message.*; {reasons.ELSEWHERE}", "Old messages, names found elsewhere"),
 )
 _PATTERNS: Final = tuple((re.compile(pattern, re.DOTALL), title) for pattern, title in _TITLES)
-_ONLY_HERE: Final = re.compile(rf".*; (\d+) of the (\d+) {ONLY_THERE}", re.DOTALL)
+_ONLY_HERE: Final = re.compile(rf".*; (\d+) of the (\d+) {reasons.ONLY_THERE}", re.DOTALL)
 _QUOTED: Final = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”")
 _WORD: Final = re.compile(r"[^\s,;()]+")
 _NUMBER: Final = re.compile(r"\d+")
@@ -103,13 +92,13 @@ def reason_title(reason: str) -> str:
     reason = reason.strip()
     if not reason:
         return NO_REASON
-    if supersession_in(reason) is not None:
+    if reasons.supersession_in(reason) is not None:
         return next((title for start, title in _SUPERSEDED if reason.startswith(start)), SUPERSEDED)
-    if repeat_in(reason) is not None:
+    if reasons.repeat_in(reason) is not None:
         return REPEATED
-    if swap_in(reason) is not None:
+    if reasons.swap_in(reason) is not None:
         return SWAPPED
-    safe = pruned_in(reason)
+    safe = reasons.pruned_in(reason)
     if safe is not None:
         return PRUNED.format(safe)
     if only_here(reason) is not None:

@@ -8,8 +8,6 @@ A handshake is open, and the agent waits, until it is approved or has ended. An 
 agent, or by Redline once the agent has closed the session; it is *applied* only if the session shows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -12,8 +12,6 @@
 is None is ignored, and any other key is an error: it may have been meant to prevent something.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

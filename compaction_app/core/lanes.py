@@ -1,7 +1,5 @@
 """Drawings of a tree's rows: their lanes, and the symbols on them. Each row is drawn separately."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -11,8 +11,6 @@ that stops earlier is nudged with its progress; if it stops again without having
 the target. Validated targets are kept, whatever the outcome.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum

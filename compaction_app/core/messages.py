@@ -6,8 +6,6 @@ The model's parts are kept unchanged: reasoning is returned to its provider at i
 that was streamed, valid or not.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

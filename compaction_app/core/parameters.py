@@ -3,8 +3,6 @@
 Users write them in settings files under `compaction`; a value out of range is replaced by the default.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeGuard

@@ -4,8 +4,6 @@
 that RE2 lacks (back-references, look-around) is refused.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import re2

@@ -8,8 +8,6 @@ transcript order, each with the beginning of its text; the protected ones are on
 demand. Everything quoted from the transcript is data, and the prompt says so.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 from collections import Counter

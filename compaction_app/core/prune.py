@@ -8,8 +8,6 @@ protected, if its call has a kept result, if repair would delete a safe result w
 that a call would lose its answer. Refused results are dropped, and the rest is counted again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 

@@ -9,8 +9,6 @@
 | beyond the newest tool results                    | the tokens of the result and of all newer ones           |
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

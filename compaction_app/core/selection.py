@@ -14,8 +14,6 @@ that could be added, and the reasons for keeping the rest. Units that may not be
 can be named with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple

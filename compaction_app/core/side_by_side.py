@@ -4,8 +4,6 @@ Lines that occur once in both texts are anchors, if they are in the same order; 
 follow it. The remaining lines between anchors are paired in order. The time grows with n log n.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

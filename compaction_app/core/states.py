@@ -11,8 +11,6 @@ may be nothing. Nothing leads out of `superseded`. A run whose compaction was un
 from the session, is `restored`; if the restore of another backup reverses that, it is `committed` again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, Self

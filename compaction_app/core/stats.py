@@ -9,8 +9,6 @@ writing, and is read from it afterwards:
     struck     rewritten x (write - read) + requests x after x read
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final, NamedTuple
 

@@ -6,8 +6,6 @@ judged again. After a refusal the store is unchanged. Because the chosen plan is
 the objects that it touches; `visited` counts the objects that were visited.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from sessions_app.sessionlog.entries import Stats, Target, request_of

@@ -8,8 +8,6 @@ same size would have kept.
 draft is judged again whenever it is edited. `loss_of` also takes a draft, as a `Replacement`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

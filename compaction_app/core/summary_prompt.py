@@ -4,8 +4,6 @@ SYSTEM        the role, the reader, and that the conversation is material, not a
 prompt        the conversation in tags, an earlier summary in tags, then the request, then the user's focus
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

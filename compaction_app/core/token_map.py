@@ -5,8 +5,6 @@ thousand entries and one of fifty thousand make drawings of about the same size,
 cell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple

@@ -15,8 +15,6 @@ TOOL_SCHEMAS describe the purpose of each tool, and its arguments as a JSON sche
 every argument, its limits and its default, and allow no other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple

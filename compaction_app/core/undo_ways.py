@@ -8,8 +8,6 @@ a new session                   REMOVAL: of the new file        FORK: of the ori
 rows of a database              ROWS: restored                  ROWS; not of a new session
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 

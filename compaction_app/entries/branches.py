@@ -10,8 +10,6 @@ All branches of one state of a file share its entries. A branch has three VIEWS:
     removed   the entries that are not completely in the context, with the missing blocks
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

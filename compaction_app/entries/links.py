@@ -4,8 +4,6 @@ A plain id is in the path. Any other is in the query: in a path `..` would climb
 an id that ends like a session's file would be taken for one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final

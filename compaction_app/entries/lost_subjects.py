@@ -1,7 +1,5 @@
 """The subjects that a text keeps from what it replaces, as bars, and those that it loses, as lists."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

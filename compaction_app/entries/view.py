@@ -35,6 +35,7 @@ from sessions_app.agents.pure.format import Reader
 from sessions_app.disk.files import SessionReader
 from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
+from sessions_app.sessionlog import tool_names
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import (
     THINKING_TYPES,
@@ -57,16 +58,6 @@ from sessions_app.sessionlog.entries import (
 )
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import plural, printable_lines
-from sessions_app.sessionlog.tool_names import (
-    COMMAND_ARGUMENTS,
-    CONTENT_ARGUMENT,
-    EDITS_ARGUMENT,
-    NEW_TEXT_ARGUMENTS,
-    OLD_TEXT_ARGUMENTS,
-    PATH_ARGUMENTS,
-    READING_TOOLS,
-    WRITING_TOOLS,
-)
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import reparse_entry
 
@@ -131,10 +122,10 @@ def call_path(text: str, call_id: str, project: str = "") -> str:
 
 def path_read(tool: str, arguments: str) -> str:
     """The file that a call reads, by a tool or by a command that prints it; empty if there is none."""
-    if tool.lower() in READING_TOOLS:
+    if tool.lower() in tool_names.READING_TOOLS:
         return _file_in(arguments)
     values = _object_of(arguments)
-    commands = (values[name] for name in COMMAND_ARGUMENTS if name in values)
+    commands = (values[name] for name in tool_names.COMMAND_ARGUMENTS if name in values)
     words = (command[-1] if isinstance(command, list) and command else command for command in commands)
     found = (_PRINTED.fullmatch(command.strip()) for command in words if isinstance(command, str))
     return next((one[1] for one in found if one), "")
@@ -161,7 +152,7 @@ def beginning_of(text: str, length: int) -> str:
 
 def _file_in(arguments: str) -> str:
     values = _object_of(arguments)
-    return next((value for name in sorted(PATH_ARGUMENTS) if isinstance(value := values.get(name), str)), "")
+    return next((value for name in sorted(tool_names.PATH_ARGUMENTS) if isinstance(value := values.get(name), str)), "")
 
 
 def _object_of(arguments: str) -> Mapping[str, object]:
@@ -178,8 +169,8 @@ def _object_of(arguments: str) -> Mapping[str, object]:
 def _values(values: Mapping[str, object]) -> Iterable[str]:
     """The file, or the first argument, without its name, a range of lines as :from–to, the others by name."""
     offset, limit = values.get("offset"), values.get("limit")
-    has_path = not PATH_ARGUMENTS.isdisjoint(values)
-    named = sorted(values.items(), key=lambda item: item[0] not in PATH_ARGUMENTS)
+    has_path = not tool_names.PATH_ARGUMENTS.isdisjoint(values)
+    named = sorted(values.items(), key=lambda item: item[0] not in tool_names.PATH_ARGUMENTS)
     for number, (name, value) in enumerate(named):
         if name in ("offset", "limit") and isinstance(value, int) and has_path:
             continue
@@ -392,21 +383,21 @@ def changes_of(tool: str, arguments: str) -> list[code.DiffLine]:
         return _patched([arguments])
     if not isinstance(values, Mapping):
         return []
-    changes = list(_changes(tool, values)) if not PATH_ARGUMENTS.isdisjoint(values) else []
+    changes = list(_changes(tool, values)) if not tool_names.PATH_ARGUMENTS.isdisjoint(values) else []
     return list(code.diff_of(changes)) if changes else _patched(_texts(values))
 
 
 def _changes(tool: str, values: Mapping[str, Any]) -> Iterator[code.TextChange]:
-    edits = values.get(EDITS_ARGUMENT)
+    edits = values.get(tool_names.EDITS_ARGUMENT)
     for edit in edits if isinstance(edits, list) else [values]:
         if not isinstance(edit, Mapping):
             continue
-        old = _first(edit, OLD_TEXT_ARGUMENTS)
-        new = _first(edit, NEW_TEXT_ARGUMENTS)
+        old = _first(edit, tool_names.OLD_TEXT_ARGUMENTS)
+        new = _first(edit, tool_names.NEW_TEXT_ARGUMENTS)
         if old is not None or new is not None:
             yield code.TextChange(old or "", new or "")
-    content = values.get(CONTENT_ARGUMENT)
-    if tool.lower() in WRITING_TOOLS and isinstance(content, str):
+    content = values.get(tool_names.CONTENT_ARGUMENT)
+    if tool.lower() in tool_names.WRITING_TOOLS and isinstance(content, str):
         yield code.TextChange("", content)
 
 

@@ -8,8 +8,6 @@ An agent writes a label as a separate entry, on any branch. If an entry has seve
 empty one removes the label.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.dispatch import receiver

@@ -16,8 +16,6 @@ reports the plan applied, and each second from then on, so the plan is also foun
 in between.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress

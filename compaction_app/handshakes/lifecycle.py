@@ -6,8 +6,6 @@ agent, the page, and the server each second; so they do not depend on each other
 How long an agent waits for a review, and what happens then, is configured for each agent and reason, or a default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime

@@ -3,8 +3,6 @@
 A connection may request reviews only for sessions of its agent, in its project, and in a directory that Redline lists.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -19,8 +19,6 @@ A rule is off unless a user switched it on for the root. Plans that it approves 
 undoable like everything else, and marked as automatic in the audit log.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import OrderedDict

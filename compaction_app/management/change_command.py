@@ -6,8 +6,6 @@ its answer confirms the change and `--live` together. The question is omitted if
 anything shows that the session is still open, because its answer would not suffice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.db import migrations
 from django.db.models.functions import Now
 

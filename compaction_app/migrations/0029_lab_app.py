@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.db import migrations
 
 OF_SESSIONS = ("compaction_app_compactioncost", "compaction_app_hindsightcheck", "compaction_app_measuredsession")

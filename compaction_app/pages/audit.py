@@ -1,7 +1,5 @@
 """The page of the audit log: the state of its chain, and its entries, newest first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

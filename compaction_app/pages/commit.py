@@ -5,8 +5,6 @@ The certificate of a written compaction can be made again from the present file,
 installed.
 """
 
-from __future__ import annotations
-
 import math
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of a session's diagnosis. Its form writes the repaired copy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

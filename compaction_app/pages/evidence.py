@@ -4,8 +4,6 @@ its names.
 A proposal without lines of a file, a repeated output or names has no evidence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Their settings are how long each agent may wait, and which plans pass without a review.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import cache
 from http import HTTPStatus

@@ -3,8 +3,6 @@
 The loss of a summary of an indexed session is computed once, and cached for the last few until the file changes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -15,17 +13,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from compaction_app.core import summary_loss
 from compaction_app.core.gates import Restraints
 from compaction_app.core.mentions import MEASURES
-from compaction_app.core.summary_loss import (
-    DRAFT_ID,
-    Replacement,
-    SummaryLoss,
-    draft_texts,
-    loss_of,
-    replacement_by,
-    summaries_on,
-)
 from compaction_app.core.summary_ranges import FileTouch
 from compaction_app.entries.branches import BranchState, branch_state, find_leaf
 from compaction_app.entries.lost_subjects import bars_of, below_project, lost_lists
@@ -46,7 +36,7 @@ from sessions_app.web.pages import redirect, status_of, view_or_fault
 class BranchSummary(NamedTuple):
     """A summary of a branch with its loss, and the summaries around it."""
 
-    loss: SummaryLoss
+    loss: summary_loss.SummaryLoss
     leaf_id: str
     """The leaf of the branch; empty for the branch from which the agent continues."""
     before: ContextSize
@@ -76,11 +66,11 @@ def loss_of_draft(draft: SummaryDraft) -> BranchSummary:
     session, present = draft.session, task.present
     replacement = task.drafted(draft.text)
     before = present.tree.branch(replacement.before_id)
-    recorded = [entry for entry in replacement.sources if entry.id != DRAFT_ID]
-    loss = loss_of(
+    recorded = [entry for entry in replacement.sources if entry.id != summary_loss.DRAFT_ID]
+    loss = summary_loss.loss_of(
         replacement,
         before,
-        {**present.texts(recorded), **draft_texts(task.complete(draft.text))},
+        {**present.texts(recorded), **summary_loss.draft_texts(task.complete(draft.text))},
         task.present.reading.rules(),
         Restraints(frozenset(), settings.REDLINE.thinking_guard),
         session.cwd,
@@ -94,7 +84,7 @@ def loss_of_draft(draft: SummaryDraft) -> BranchSummary:
 def _work_out(session: Session, entry_id: str) -> BranchSummary:
     leaf_id = find_leaf(session, entry_id) if entry_id else ""
     state = branch_state(session, leaf_id)
-    summaries = [entry.id for entry in summaries_on(state.branch, state.reading.reader)]
+    summaries = [entry.id for entry in summary_loss.summaries_on(state.branch, state.reading.reader)]
     replacement = _replacement(state, [entry_id] if entry_id else reversed(summaries))
     if replacement is None and entry_id:
         raise BadInput(
@@ -107,7 +97,7 @@ def _work_out(session: Session, entry_id: str) -> BranchSummary:
     summary = replacement.summary.entry
     place = summaries.index(summary.id) if summary.id in summaries else 0
     model = summary.model or model_of(before)
-    loss = loss_of(
+    loss = summary_loss.loss_of(
         replacement,
         before,
         indexed_texts(session, replacement.sources),
@@ -126,13 +116,17 @@ def _work_out(session: Session, entry_id: str) -> BranchSummary:
     )
 
 
-def _replacement(state: BranchState, summaries: Iterable[str]) -> Replacement | None:
+def _replacement(state: BranchState, summaries: Iterable[str]) -> summary_loss.Replacement | None:
     """The messages replaced by the first of these summaries that replaced any."""
-    found = (replacement_by(state.tree, state.branch, summary, state.reading.reader) for summary in summaries)
+    found = (
+        summary_loss.replacement_by(state.tree, state.branch, summary, state.reading.reader) for summary in summaries
+    )
     return next(filter(None, found), None)
 
 
-def _size(session: Session, state: BranchState, replacement: Replacement, before: Sequence[Entry]) -> ContextSize:
+def _size(
+    session: Session, state: BranchState, replacement: summary_loss.Replacement, before: Sequence[Entry]
+) -> ContextSize:
     """The size of the context before; without a report of it, in the measure of the session's context."""
     tally = Tally.of(replacement.before, before, state.reading.reader.rebuild, session.inherited_measure)
     now = session.context_size

@@ -1,7 +1,5 @@
 """The pages of a move, a label and a fork: its effect, how it is undone, and the form that does it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -18,17 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from compaction_app.changes.entries import (
-    LONGEST_LABEL,
-    any_label,
-    append_entries,
-    destination_of,
-    fork_session,
-    move_to,
-    plan_append,
-    plan_fork,
-    set_label,
-)
+from compaction_app.changes import entries
 from compaction_app.changes.forms import ConfirmationField, ConfirmForm, missing_in
 from compaction_app.entries.view import EntryWords
 from compaction_app.lookups import known_session
@@ -47,9 +35,9 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
     `can_summarise`: a summary of the left branch is offered. `skips_summary`: the agent's settings skip that offer.
     Raises the errors of `plan_append` and `move_to`.
     """
-    plan = plan_append(session.real_path(), move_to(entry_id, is_leaf=is_leaf), now)
+    plan = entries.plan_append(session.real_path(), entries.move_to(entry_id, is_leaf=is_leaf), now)
     present, tree = plan.present, plan.present.tree
-    destination = destination_of(tree, entry_id, is_leaf=is_leaf)
+    destination = entries.destination_of(tree, entry_id, is_leaf=is_leaf)
     branch = tree.branch(destination.leaf_id) if destination.leaf_id is not None else []
     kept = {entry.id for entry in branch}
     left = [entry for entry in tree.branch(present.leaf_id) if entry.id not in kept]
@@ -70,14 +58,14 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
 
 def view_label(session: Session, entry_id: str, now: datetime) -> dict[str, Any]:
     """An entry to be labelled, with its present label. Raises the errors of `plan_append` and `any_label`."""
-    plan = plan_append(session.real_path(), any_label(entry_id), now)
+    plan = entries.plan_append(session.real_path(), entries.any_label(entry_id), now)
     label = labels(plan.present.tree).get(entry_id, "")
     return {"chosen": _chosen(plan.present, entry_id), "plan": plan, "label": label}
 
 
 def view_fork(session: Session, entry_id: str, now: datetime) -> dict[str, Any]:
     """The effect a fork at an entry would have now. Raises the errors of `plan_fork`."""
-    plan = plan_fork(session.real_path(), entry_id, now)
+    plan = entries.plan_fork(session.real_path(), entry_id, now)
     return {"chosen": _chosen(plan.present, entry_id), "plan": plan, "is_copy": plan.is_copy}
 
 
@@ -94,7 +82,7 @@ class LabelForm(forms.Form):
     label = forms.CharField(
         label="Label",
         required=False,
-        max_length=LONGEST_LABEL,
+        max_length=entries.LONGEST_LABEL,
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
 
@@ -116,16 +104,16 @@ def move(request: HttpRequest, root: int, path: str) -> HttpResponse:
     try:
         require_valid(form)
         data = form.cleaned_data
-        done = append_entries(
+        done = entries.append_entries(
             found.real_path(),
-            move_to(entry_id, is_leaf=is_leaf),
+            entries.move_to(entry_id, is_leaf=is_leaf),
             data["yes"],
             timezone.now(),
             shown=data["plan"],
         )
     except RedlineError as fault:
         return _show(request, found, entry_id, MOVE, view_of, form, fault)
-    is_before = destination_of(done.plan.present.tree, entry_id, is_leaf=is_leaf).is_before
+    is_before = entries.destination_of(done.plan.present.tree, entry_id, is_leaf=is_leaf).is_before
     _say(request, "move", session=found, left=done.plan.present.leaf_id, is_before=is_before)
     return redirect(_tree(found, again=entry_id if is_before else ""))
 
@@ -140,7 +128,9 @@ def label(request: HttpRequest, root: int, path: str) -> HttpResponse:
     try:
         require_valid(form)
         words = "" if "remove" in request.POST else form.cleaned_data["label"]
-        append_entries(found.real_path(), set_label(entry_id, words), form.cleaned_data["yes"], timezone.now())
+        entries.append_entries(
+            found.real_path(), entries.set_label(entry_id, words), form.cleaned_data["yes"], timezone.now()
+        )
     except RedlineError as fault:
         return _show(request, found, entry_id, LABEL, view_label, form, fault)
     _say(request, "label", words=" ".join(words.split()))
@@ -154,8 +144,8 @@ def fork_from(request: HttpRequest, root: int, path: str) -> HttpResponse:
     if request.method != "POST":
         return _show(request, found, entry_id, FORK, view_fork, None)
     try:
-        is_before = plan_fork(found.real_path(), entry_id, timezone.now()).destination.is_before
-        made = fork_session(found.real_path(), entry_id, timezone.now())
+        is_before = entries.plan_fork(found.real_path(), entry_id, timezone.now()).destination.is_before
+        made = entries.fork_session(found.real_path(), entry_id, timezone.now())
     except RedlineError as fault:
         return _show(request, found, entry_id, FORK, view_fork, None, fault)
     resume = resume_line(made.agent, made.path)

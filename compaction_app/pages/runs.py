@@ -1,7 +1,5 @@
 """The pages of runs: the form that starts one, the run itself, the list of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final

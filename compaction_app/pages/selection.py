@@ -1,8 +1,6 @@
 """Selections: shown before the decision, with their size, the beginnings of their texts and the units that may not be
 deleted; then decided in one step, or made the proposals of a run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,19 +18,12 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
+from compaction_app.core import selection
 from compaction_app.core.effects import Consequences, first_decision, full_effect
 from compaction_app.core.embedded import Unit, units_of
 from compaction_app.core.file_touches import FileCall, file_calls
 from compaction_app.core.gates import Refusal
 from compaction_app.core.review_fold import Kind, Review, Reviewer, ReviewItem, ReviewStatus, Step
-from compaction_app.core.selection import (
-    Addable,
-    Criterion,
-    ReviewSelection,
-    SelectionKind,
-    review_selection,
-    targets_of,
-)
 from compaction_app.core.selection import select as select_units
 from compaction_app.core.transcript import Transcript
 from compaction_app.entries.links import entry_address
@@ -67,7 +58,7 @@ _FATES: Final = {
 }
 
 
-Suggestion = tuple[Criterion, str, str, int | None]
+Suggestion = tuple[selection.Criterion, str, str, int | None]
 """A suggested selection: its criterion, the query of its address, its words, and its number of units, which is None if
 it would have to be searched."""
 
@@ -107,7 +98,7 @@ class SelectionScope:
         # Resolving an address is far slower than composing a text.
         return self.session.get_absolute_url()
 
-    def targets(self, criterion: Criterion, kind: Kind) -> list[Target]:
+    def targets(self, criterion: selection.Criterion, kind: Kind) -> list[Target]:
         """The targets of a decision about a selection: undecided proposals, or units that were not proposed and may be
         deleted."""
         found = self._selection(criterion)
@@ -115,7 +106,7 @@ class SelectionScope:
             return [one.target for one in found.addable]
         return [item.target for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
 
-    def preview(self, criterion: Criterion) -> dict[str, Any]:
+    def preview(self, criterion: selection.Criterion) -> dict[str, Any]:
         """The content of a selection, and the possible decisions about it, for the page."""
         found = self._selection(criterion)
         counts = Counter(_FATES.get(item.standing, "") for item in found.proposed)
@@ -149,12 +140,12 @@ class SelectionScope:
         reads = Counter(call.touch.path for call in self.calls if call.touch.reads)
         thinking = sum(unit.kind == "reasoning" for unit in units)
         return [
-            *(_suggestion(SelectionKind.TOOL, tool, count) for tool, count in tools.most_common(SUGGESTED)),
-            *([_suggestion(SelectionKind.THINKING, "", thinking)] if thinking else ()),
-            _suggestion(SelectionKind.REPEATED, "", None),
+            *(_suggestion(selection.SelectionKind.TOOL, tool, count) for tool, count in tools.most_common(SUGGESTED)),
+            *([_suggestion(selection.SelectionKind.THINKING, "", thinking)] if thinking else ()),
+            _suggestion(selection.SelectionKind.REPEATED, "", None),
             *self._older(units),
             *(
-                _suggestion(SelectionKind.FILE, path, count - 1)
+                _suggestion(selection.SelectionKind.FILE, path, count - 1)
                 for path, count in reads.most_common(SUGGESTED)
                 if count > 1
             ),
@@ -166,7 +157,7 @@ class SelectionScope:
         if entry is None:
             return []
         units = list(units_of(self.transcript))
-        found = [unit for unit in units if target in targets_of(unit, self.transcript)]
+        found = [unit for unit in units if target in selection.targets_of(unit, self.transcript)]
         reads = {call.order: call.touch.path for call in self.calls if call.touch.reads}
         tools = dict.fromkeys(unit.tool for unit in found if unit.call is not None and unit.tool)
         paths = dict.fromkeys(reads[unit.call] for unit in found if unit.call in reads)
@@ -176,10 +167,10 @@ class SelectionScope:
         thinking = sum(unit.kind == "reasoning" for unit in units)
         is_thinking = any(unit.kind == "reasoning" for unit in found)
         return [
-            *(_suggestion(SelectionKind.TOOL, tool, called[tool]) for tool in tools),
-            *(_suggestion(SelectionKind.FILE, path, read[path] - 1) for path in paths),
-            *([_suggestion(SelectionKind.THINKING, "", thinking)] if is_thinking else ()),
-            _suggestion(SelectionKind.OLDER, entry.entry_id, older),
+            *(_suggestion(selection.SelectionKind.TOOL, tool, called[tool]) for tool in tools),
+            *(_suggestion(selection.SelectionKind.FILE, path, read[path] - 1) for path in paths),
+            *([_suggestion(selection.SelectionKind.THINKING, "", thinking)] if is_thinking else ()),
+            _suggestion(selection.SelectionKind.OLDER, entry.entry_id, older),
         ]
 
     def _older(self, units: Sequence[Unit]) -> list[Suggestion]:
@@ -190,17 +181,17 @@ class SelectionScope:
         first = starts[-TURNS_KEPT]
         older = sum(unit.position < first.position for unit in units)
         words = f"everything before the last {TURNS_KEPT} turns"
-        return [_suggestion(SelectionKind.OLDER, first.entry_id, older, words)]
+        return [_suggestion(selection.SelectionKind.OLDER, first.entry_id, older, words)]
 
     # ---- pieces -----------------------------------------------------------------------------------------
 
-    def _selection(self, criterion: Criterion) -> ReviewSelection:
+    def _selection(self, criterion: selection.Criterion) -> selection.ReviewSelection:
         with open_snapshot_texts(self.session.real_path(), self.prepared) as texts:
             units = select_units(criterion, self.prepared.transcript(texts))
         if isinstance(units, Refusal):
             raise BadInput("cannot_select", units.message)
-        in_part = criterion.kind is SelectionKind.PATTERN
-        return review_selection(units, self.transcript, self.review, self.thinking_guard, in_part=in_part)
+        in_part = criterion.kind is selection.SelectionKind.PATTERN
+        return selection.review_selection(units, self.transcript, self.review, self.thinking_guard, in_part=in_part)
 
     def _effect_tokens(self, kind: Kind, targets: Sequence[Target]) -> int:
         """The change of the approved tokens by a decision."""
@@ -216,11 +207,11 @@ class SelectionScope:
         tokens = self._effect_tokens(kind, [item.target]) if kind is not None else 0
         return tokens or self.context.of(self._alone(item.target))
 
-    def _rows(self, found: ReviewSelection) -> list[tuple[str, str, int, str]]:
+    def _rows(self, found: selection.ReviewSelection) -> list[tuple[str, str, int, str]]:
         """The largest selected units: the words of each, its address, the tokens that deciding it deletes, and the icon
         before it, which is empty for units that were not proposed."""
         transcript, session = self.transcript, self.session
-        units: list[ReviewItem | Addable] = [*found.proposed, *found.addable]
+        units: list[ReviewItem | selection.Addable] = [*found.proposed, *found.addable]
         largest = sorted(units, key=lambda one: -self._alone(one.target))[: 2 * ROWS]
         numbered = [
             (one.target, self._number(one), _FATES.get(one.standing, "open"))
@@ -266,11 +257,11 @@ def scope_of_branch(session: Session, leaf_id: str) -> SelectionScope:
     return SelectionScope(session, prepared, reviewer, reviewer.review([]), guard, calls)
 
 
-def _suggestion(kind: SelectionKind, value: str, count: int | None, words: str = "") -> Suggestion:
+def _suggestion(kind: selection.SelectionKind, value: str, count: int | None, words: str = "") -> Suggestion:
     """A suggestion in these words or its own; for a path, the last parts are shown."""
-    short = "/".join(value.split("/")[-PARTS_OF_PATH:]) if kind is SelectionKind.FILE else value
+    short = "/".join(value.split("/")[-PARTS_OF_PATH:]) if kind is selection.SelectionKind.FILE else value
     query = urlencode({"by": kind, "what": value})
-    return Criterion(kind, value), query, words or Criterion(kind, short).words, count
+    return selection.Criterion(kind, value), query, words or selection.Criterion(kind, short).words, count
 
 
 NOT_SELECTED: Final = "Nothing was selected."
@@ -280,12 +271,12 @@ VALUE_CHARACTERS: Final = 4_096
 class SelectionForm(forms.Form):
     """The criterion of a selection."""
 
-    by = forms.ChoiceField(choices=[(kind.value, kind.value) for kind in SelectionKind])
+    by = forms.ChoiceField(choices=[(kind.value, kind.value) for kind in selection.SelectionKind])
     what = forms.CharField(required=False, max_length=VALUE_CHARACTERS, strip=False)
 
     @property
-    def criterion(self) -> Criterion:
-        return Criterion(SelectionKind(self.cleaned_data["by"]), self.cleaned_data["what"])
+    def criterion(self) -> selection.Criterion:
+        return selection.Criterion(selection.SelectionKind(self.cleaned_data["by"]), self.cleaned_data["what"])
 
 
 class BranchSelectionForm(SelectionForm):

@@ -3,8 +3,6 @@
 It changes nothing: agents' files are never written.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final

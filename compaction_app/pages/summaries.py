@@ -1,7 +1,5 @@
 """The pages of summaries: the request for a draft, the draft itself, and the effect of appending it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -23,40 +21,10 @@ from compaction_app.models import SummaryDraft
 from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session, models
 from compaction_app.planning.plan import MANUAL_PLANNER
 from compaction_app.runs.forms import DisclosingForm
-from compaction_app.summaries.drafts import (
-    LONGEST_TEXT,
-    WantedSummary,
-    append_draft,
-    discard_draft,
-    edit_partial_text,
-    new_task,
-    save_text,
-    shown_task_of,
-    start_draft,
-    stop_draft,
-)
-from compaction_app.summaries.presenter import (
-    DraftView,
-    SentParts,
-    TaskView,
-    changes_of_draft,
-    preview_of,
-    requests_of,
-    view_append,
-    view_draft,
-    view_task,
-)
+from compaction_app.summaries import drafts, presenter
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
-from sessions_app.web.pages import (
-    CheckedField,
-    acts_on_post,
-    redirect,
-    require_valid,
-    status_of,
-    view_or_fault,
-    wants_fragment,
-)
+from sessions_app.web import pages
 
 LONGEST_FOCUS = 4_000
 
@@ -70,7 +38,7 @@ class SummaryForm(DisclosingForm):
 
     entry = forms.CharField(required=False, strip=False)
     leaf = forms.BooleanField(required=False)
-    planner = CheckedField(_planner, required=False)
+    planner = pages.CheckedField(_planner, required=False)
     focus = forms.CharField(required=False, max_length=LONGEST_FOCUS)
 
     def __init__(self, session: Session, data: Mapping[str, Any]) -> None:
@@ -79,8 +47,8 @@ class SummaryForm(DisclosingForm):
         self.full_clean()
 
     @property
-    def wanted(self) -> WantedSummary:
-        return WantedSummary(
+    def wanted(self) -> drafts.WantedSummary:
+        return drafts.WantedSummary(
             str(self.cleaned_data.get("entry", "")),
             bool(self.cleaned_data.get("leaf")),
             str(self.cleaned_data.get("focus", "")),
@@ -108,7 +76,7 @@ class TextForm(forms.Form):
 
     digest = forms.CharField(required=False)
 
-    text = forms.CharField(required=False, strip=False, max_length=LONGEST_TEXT)
+    text = forms.CharField(required=False, strip=False, max_length=drafts.LONGEST_TEXT)
     insert = forms.CharField(required=False)
 
     @property
@@ -142,23 +110,23 @@ def summarise(request: HttpRequest, root: int, path: str) -> HttpResponse:
     if "show" in request.POST:
         return _show_start(request, form)
     try:
-        require_valid(form, "Nothing was sent.")
+        pages.require_valid(form, "Nothing was sent.")
         form.require_usable_model()
         form.require_disclosure()
         planner = form.model.planner if form.model is not None else ""
-        draft = start_draft(session, form.wanted, planner)
+        draft = drafts.start_draft(session, form.wanted, planner)
     except RedlineError as fault:
         return _show_start(request, form, fault)
-    return redirect(draft)
+    return pages.redirect(draft)
 
 
 def _show_start(request: HttpRequest, form: SummaryForm, fault: RedlineError | None = None) -> HttpResponse:
-    task: TaskView | None = None
-    sent: SentParts | None = None
+    task: presenter.TaskView | None = None
+    sent: presenter.SentParts | None = None
     try:
-        found = new_task(form.session, form.wanted, form.model.window if form.model is not None else None)
-        task = view_task(form.session, found)
-        sent = requests_of(found, form.model) if form.model is not None else None
+        found = drafts.new_task(form.session, form.wanted, form.model.window if form.model is not None else None)
+        task = presenter.view_task(form.session, found)
+        sent = presenter.requests_of(found, form.model) if form.model is not None else None
     except RedlineError as unshown:
         if isinstance(unshown, BadInput) and unshown.code == "unknown_entry":
             raise Http404(unshown.message) from unshown
@@ -173,8 +141,8 @@ def _show_start(request: HttpRequest, form: SummaryForm, fault: RedlineError | N
         "fault": fault,
         "active_nav": "sessions",
     }
-    template = f"{START}#sent" if wants_fragment(request) else START
-    return render(request, template, context, status=status_of(fault))
+    template = f"{START}#sent" if pages.wants_fragment(request) else START
+    return render(request, template, context, status=pages.status_of(fault))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -183,7 +151,7 @@ def draft(request: HttpRequest, draft: int) -> HttpResponse:
     found = known_draft(draft)
     if request.method == "POST":
         return _save(request, found)
-    part = request.GET.get("part", "") if wants_fragment(request) else ""
+    part = request.GET.get("part", "") if pages.wants_fragment(request) else ""
     if part == "coming":
         if not found.is_active:
             return HttpResponseClientRefresh()  # It has ended: the page is another one.
@@ -194,13 +162,13 @@ def draft(request: HttpRequest, draft: int) -> HttpResponse:
 def _save(request: HttpRequest, found: SummaryDraft) -> HttpResponse:
     form = TextForm(request.POST)
     try:
-        require_valid(form, "The text was not saved.")
-        save_text(found, form.edited, form.cleaned_data["digest"])
+        pages.require_valid(form, "The text was not saved.")
+        drafts.save_text(found, form.edited, form.cleaned_data["digest"])
     except RedlineError as fault:
         return _show_draft(request, found, fault, typed=str(form["text"].value() or ""))
-    if wants_fragment(request):
+    if pages.wants_fragment(request):
         return _show_draft(request, found, part="judged")
-    return redirect(_AFTER_SAVING.get(request.POST.get("then", ""), SummaryDraft.get_absolute_url)(found))
+    return pages.redirect(_AFTER_SAVING.get(request.POST.get("then", ""), SummaryDraft.get_absolute_url)(found))
 
 
 _AFTER_SAVING: Final[dict[str, Callable[[SummaryDraft], str]]] = {
@@ -219,49 +187,49 @@ def _show_draft(
     typed: str | None = None,
 ) -> HttpResponse:
     """Show a draft; `typed` is a text that was not saved, and is shown instead of the stored one."""
-    view: DraftView | None = None
+    view: presenter.DraftView | None = None
     context: dict[str, Any] = {"draft": found, "session": found.session, "active_nav": "sessions"}
     if found.state == STATES.READY:
         show = request.GET.get("show", "")
         try:
-            view = view_draft(found)
+            view = presenter.view_draft(found)
             if show == "preview":
-                context["shown"] = preview_of(shown_task_of(found), found.text)
+                context["shown"] = presenter.preview_of(drafts.shown_task_of(found), found.text)
             elif show == "changes":
-                context["changes"] = changes_of_draft(found)
+                context["changes"] = presenter.changes_of_draft(found)
         except RedlineError as unshown:
             fault = fault or unshown
         context["show"] = show
     context |= {"view": view, "fault": fault, "typed": typed}
-    return render(request, f"{DRAFT}#{part}" if part else DRAFT, context, status=status_of(fault))
+    return render(request, f"{DRAFT}#{part}" if part else DRAFT, context, status=pages.status_of(fault))
 
 
 def _page(draft: int) -> str:
     return reverse("compaction:draft", args=[draft])
 
 
-@acts_on_post(_page)
+@pages.acts_on_post(_page)
 def stop(request: HttpRequest, draft: int) -> HttpResponse:
     """Stop a draft that is being written; the partial text is kept."""
-    return _act(request, draft, stop_draft)
+    return _act(request, draft, drafts.stop_draft)
 
 
-@acts_on_post(_page)
+@pages.acts_on_post(_page)
 def use(request: HttpRequest, draft: int) -> HttpResponse:
     """Edit the partial text of a failed draft."""
-    return _act(request, draft, edit_partial_text)
+    return _act(request, draft, drafts.edit_partial_text)
 
 
-@acts_on_post(_page)
+@pages.acts_on_post(_page)
 def discard(request: HttpRequest, draft: int) -> HttpResponse:
     """Delete a draft."""
     found = known_draft(draft)
     try:
-        discard_draft(found)
+        drafts.discard_draft(found)
     except RedlineError as fault:
         return _show_draft(request, found, fault)
     messages.success(request, "The draft was discarded. Nothing was written to the session.")
-    return redirect(found.session)
+    return pages.redirect(found.session)
 
 
 def _act(request: HttpRequest, draft: int, act: Callable[[SummaryDraft], None]) -> HttpResponse:
@@ -270,7 +238,7 @@ def _act(request: HttpRequest, draft: int, act: Callable[[SummaryDraft], None]) 
         act(found)
     except RedlineError as fault:
         return _show_draft(request, found, fault)
-    return redirect(found)
+    return pages.redirect(found)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -278,14 +246,14 @@ def append(request: HttpRequest, draft: int) -> HttpResponse:
     """The effect of appending a draft, and the form that does it."""
     found = known_draft(draft)
     if found.state == STATES.APPENDED:
-        return redirect(found)
+        return pages.redirect(found)
     if request.method != "POST":
         return _show_append(request, found, AppendDraftForm())
     form = AppendDraftForm(request.POST)
     left = found.leaf_id
     try:
-        require_valid(form)
-        done = append_draft(found, form.cleaned_data["yes"], timezone.now(), form.cleaned_data["plan"])
+        pages.require_valid(form)
+        done = drafts.append_draft(found, form.cleaned_data["yes"], timezone.now(), form.cleaned_data["plan"])
     except RedlineError as fault:
         return _show_append(request, found, form, fault)
     words = render_to_string(
@@ -293,13 +261,13 @@ def append(request: HttpRequest, draft: int) -> HttpResponse:
         {"session": found.session, "draft": found, "left": left, "backup": done.backup_path.name},
     )
     messages.success(request, words, extra_tags="done")
-    return redirect(lost_address(found.session.get_absolute_url(), done.made.first_id))
+    return pages.redirect(lost_address(found.session.get_absolute_url(), done.made.first_id))
 
 
 def _show_append(
     request: HttpRequest, found: SummaryDraft, form: AppendDraftForm, fault: RedlineError | None = None
 ) -> HttpResponse:
-    view, fault = view_or_fault(lambda: view_append(found, timezone.now()), fault)
+    view, fault = pages.view_or_fault(lambda: presenter.view_append(found, timezone.now()), fault)
     missing = []
     if view is not None and form["plan"].value() != view.digest:
         # Boxes ticked for another plan do not confirm this one.
@@ -315,4 +283,4 @@ def _show_append(
         "fault": fault,
         "active_nav": "sessions",
     }
-    return render(request, APPEND, context, status=status_of(fault))
+    return render(request, APPEND, context, status=pages.status_of(fault))

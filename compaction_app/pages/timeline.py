@@ -1,7 +1,5 @@
 """The page of a branch's timeline: a plot of the context's size, and each change with the entries that it removed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final

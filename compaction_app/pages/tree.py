@@ -5,8 +5,6 @@ its text or a description of the event. Tokens are in the measure of the session
 common part of two branches, and turn by turn what only one of them has.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from compaction_app.lookups import known_session
 from compaction_app.models import written_by_redline
 from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
+from sessions_app.sessionlog import tree_rows
 from sessions_app.sessionlog.context import UNKNOWN_SIZE, Basis, ContextSize
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
@@ -39,15 +38,6 @@ from sessions_app.sessionlog.entries import (
 )
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.text import is_noise, plural, title_of
-from sessions_app.sessionlog.tree_rows import (
-    FoldedRows,
-    RowKind,
-    Stretch,
-    TreeRow,
-    TreeRows,
-    compare_branches,
-    folded,
-)
 from sessions_app.web.pages import number_in, status_of, wants_fragment
 
 
@@ -56,7 +46,7 @@ def measure_of(session: Session) -> ContextSize:
     return session.context_size or UNKNOWN_SIZE
 
 
-def in_measure(session: Session, row: TreeRow | FoldedRows) -> int:
+def in_measure(session: Session, row: tree_rows.TreeRow | tree_rows.FoldedRows) -> int:
     """The tokens of a row; the sum over all rows is exactly their total."""
     measure = measure_of(session)
     return measure.of(row.tokens_above + row.tokens) - measure.of(row.tokens_above)
@@ -77,39 +67,39 @@ class RowText:
 
 
 def texts_of_stretches(
-    session: Session, state: BranchState, stretches: Iterable[Stretch], length: int = TITLE
+    session: Session, state: BranchState, stretches: Iterable[tree_rows.Stretch], length: int = TITLE
 ) -> dict[int, RowText]:
     """The words of stretches, by the position at which each begins. Raises Conflict if the file was rewritten."""
     described = {stretch.start: (stretch.kind, _described(state, stretch)) for stretch in stretches}
     texts = indexed_texts(session, [entry for _, entry in described.values() if entry.has_text])
     agent = session.agent_label or "the agent"
-    has_compactions = any(kind is RowKind.COMPACTION for kind, _ in described.values())
+    has_compactions = any(kind is tree_rows.RowKind.COMPACTION for kind, _ in described.values())
     own = written_by_redline(session) if has_compactions else frozenset()
     return {
         start: (
             _compaction(state, entry, "Redline" if entry.id in own else agent, texts.get(entry.id, NO_TEXTS))
-            if kind is RowKind.COMPACTION
+            if kind is tree_rows.RowKind.COMPACTION
             else _message(state, kind, entry, texts.get(entry.id, NO_TEXTS), length)
         )
         for start, (kind, entry) in described.items()
     }
 
 
-def _described(state: BranchState, stretch: Stretch) -> Entry:
+def _described(state: BranchState, stretch: tree_rows.Stretch) -> Entry:
     """The entry whose text represents a stretch: for the rest of a turn, its first message."""
     entries = state.tree.entries
     start = entries[stretch.start]
-    if stretch.kind is not RowKind.REST:
+    if stretch.kind is not tree_rows.RowKind.REST:
         return start
     return next((entries[one] for one in stretch.positions if entries[one].is_message), start)
 
 
-def _message(state: BranchState, kind: RowKind, entry: Entry, texts: Texts, length: int) -> RowText:
+def _message(state: BranchState, kind: tree_rows.RowKind, entry: Entry, texts: Texts, length: int) -> RowText:
     text = joined_in_short(texts, entry.blocks)
-    if kind is RowKind.TURN:
+    if kind is tree_rows.RowKind.TURN:
         words = _beginning(title_of(text, length + 1), length)
         return RowText(words, author="command") if is_noise(text) else RowText(words, is_said=True)
-    if kind is RowKind.SUMMARY:
+    if kind is tree_rows.RowKind.SUMMARY:
         return RowText(_beginning(text, length), author="branch summary")
     if entry.is_message:
         author = author_of(entry.role, entry.tool_name, otherwise=entry.type)
@@ -153,7 +143,7 @@ FORKS_SHOWN: Final = 3
 class KnotRow:
     """A row of the tree, or several folded ones."""
 
-    row: TreeRow | FoldedRows
+    row: tree_rows.TreeRow | tree_rows.FoldedRows
     entry: Entry
     """Its first entry, which is selected with it."""
     drawing: LaneDrawing
@@ -168,13 +158,13 @@ class KnotRow:
 
     @property
     def is_fold(self) -> bool:
-        return isinstance(self.row, FoldedRows)
+        return isinstance(self.row, tree_rows.FoldedRows)
 
     @property
     def place(self) -> str:
         """Its turn, and whether a branch begins or ends with it."""
         row = self.row
-        if isinstance(row, FoldedRows):
+        if isinstance(row, tree_rows.FoldedRows):
             return f"turns {row.first.turn:,} to {row.last.turn:,}" if row.turns > 1 else ""
         words = [f"turn {row.turn:,}"] if row.turns else []
         if row.lane and row.is_start:
@@ -196,7 +186,7 @@ def view_tree(session: Session, *, at: str, start: str, opened: Iterable[str], q
     tree = state.rows
     selected = tree.row_of(at or state.leaf_id)
     always_shown = {selected, *(tree.row_of(entry_id) for entry_id in state.labels if entry_id in state.tree)}
-    shown = folded(tree.rows, always_shown, [tree.row_of(one) for one in opened])
+    shown = tree_rows.folded(tree.rows, always_shown, [tree.row_of(one) for one in opened])
     found = _matching(session, state, query) if query else None
     first, end = _page(tree, shown, selected, start) if found is None else (0, len(shown))
     rows = shown[first:end] if found is None else found[:FOUND]
@@ -232,22 +222,24 @@ def view_tree(session: Session, *, at: str, start: str, opened: Iterable[str], q
 # ---- the rows ----------------------------------------------------------------------------------------------
 
 
-def _page(tree: TreeRows, shown: Sequence[TreeRow | FoldedRows], selected: int, start: str) -> tuple[int, int]:
+def _page(
+    tree: tree_rows.TreeRows, shown: Sequence[tree_rows.TreeRow | tree_rows.FoldedRows], selected: int, start: str
+) -> tuple[int, int]:
     """The first and the end of the rows of a page."""
     sought = tree.rows[tree.row_of(start) if start else selected]
     place = next(
         index
         for index, one in enumerate(shown)
-        if one is sought or (isinstance(one, FoldedRows) and sought in one.rows)
+        if one is sought or (isinstance(one, tree_rows.FoldedRows) and sought in one.rows)
     )
     begin = place if start else max(0, min(place - WINDOW // 2, len(shown) - WINDOW))
     return begin, min(begin + WINDOW, len(shown))
 
 
-def _matching(session: Session, state: BranchState, query: str) -> list[TreeRow]:
+def _matching(session: Session, state: BranchState, query: str) -> list[tree_rows.TreeRow]:
     """The rows whose text or label has the words of a query, ignoring case."""
     wanted = query.casefold()
-    rows = [row for row in state.rows.rows if row.stretch.kind is not RowKind.REST][:SEARCHED]
+    rows = [row for row in state.rows.rows if row.stretch.kind is not tree_rows.RowKind.REST][:SEARCHED]
     labels = _labels_by_row(state)
     texts = texts_of_stretches(session, state, [row.stretch for row in rows])
     words = {start: [text.words, *labels.get(start, ())] for start, text in texts.items()}
@@ -257,18 +249,18 @@ def _matching(session: Session, state: BranchState, query: str) -> list[TreeRow]
 def _knots(
     session: Session,
     state: BranchState,
-    shown: Sequence[TreeRow | FoldedRows],
-    selected: TreeRow,
+    shown: Sequence[tree_rows.TreeRow | tree_rows.FoldedRows],
+    selected: tree_rows.TreeRow,
     *,
     are_apart: bool,
 ) -> Iterator[KnotRow]:
     """The rows of a page; for rows that do not follow each other, the lanes are omitted."""
     lanes = Lanes(state.rows.depth)
     labels = _labels_by_row(state)
-    texts = texts_of_stretches(session, state, [one.stretch for one in shown if isinstance(one, TreeRow)])
+    texts = texts_of_stretches(session, state, [one.stretch for one in shown if isinstance(one, tree_rows.TreeRow)])
     entries = state.tree.entries
     for one in shown:
-        if isinstance(one, FoldedRows):
+        if isinstance(one, tree_rows.FoldedRows):
             yield KnotRow(one, entries[one.first.stretch.start], lanes.fold(one), in_measure(session, one))
             continue
         start = one.stretch.start
@@ -294,14 +286,14 @@ def _labels_by_row(state: BranchState) -> dict[int, list[str]]:
     return found
 
 
-def _summary_in(state: BranchState, row: TreeRow) -> str:
+def _summary_in(state: BranchState, row: tree_rows.TreeRow) -> str:
     reader = state.reading.reader
     entries = (state.tree.entries[position] for position in row.stretch.positions)
     return next((entry.id for entry in entries if is_summary(entry) and not reader.ignores(entry)), "")
 
 
-def _first_id(state: BranchState, shown: TreeRow | FoldedRows) -> str:
-    row = shown.first if isinstance(shown, FoldedRows) else shown
+def _first_id(state: BranchState, shown: tree_rows.TreeRow | tree_rows.FoldedRows) -> str:
+    row = shown.first if isinstance(shown, tree_rows.FoldedRows) else shown
     return state.tree.entries[row.stretch.start].id
 
 
@@ -348,7 +340,7 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> dict
     }
 
 
-def _branch_ends(session: Session, state: BranchState, selected: TreeRow) -> list[tuple[str, str]]:
+def _branch_ends(session: Session, state: BranchState, selected: tree_rows.TreeRow) -> list[tuple[str, str]]:
     """The branches other than the active one and the selected row's, the latest ones first: the last entry, and the
     words of the turn."""
     leaf = state.rows.rows[state.rows.row_of(state.leaf_id)]
@@ -371,7 +363,7 @@ def view_comparison(session: Session, a: str, b: str, start: int) -> dict[str, A
     """
     state = branch_state(session)
     ends = (a or state.leaf_id, b or state.leaf_id)
-    found = compare_branches(state.rows, *ends)
+    found = tree_rows.compare_branches(state.rows, *ends)
     entries = state.tree.entries
     first, second = (_turns(session, state, only, start, found.turns_before) for only in found.only)
     common = [entries[position] for position in found.common]
@@ -390,7 +382,9 @@ def view_comparison(session: Session, a: str, b: str, start: int) -> dict[str, A
     }
 
 
-def _side(session: Session, state: BranchState, letter: str, end_id: str, only: Sequence[Stretch]) -> dict[str, Any]:
+def _side(
+    session: Session, state: BranchState, letter: str, end_id: str, only: Sequence[tree_rows.Stretch]
+) -> dict[str, Any]:
     """One branch of a comparison, with the sums of the turns that only it has."""
     entries = state.tree.entries
     is_active = end_id == state.leaf_id
@@ -417,7 +411,7 @@ def _context_at(state: BranchState, end_id: str, now: ContextSize) -> ContextSiz
 
 
 def _turns(
-    session: Session, state: BranchState, only: Sequence[Stretch], start: int, before: int
+    session: Session, state: BranchState, only: Sequence[tree_rows.Stretch], start: int, before: int
 ) -> Iterator[dict[str, Any]]:
     """A page of the turns that only one branch has. `before`: the number of common turns."""
     stretches = only[start : start + COMPARED_TURNS]
@@ -439,7 +433,7 @@ def _turns(
         above += stretch.tokens
 
 
-def _tools(state: BranchState, stretch: Stretch) -> str:
+def _tools(state: BranchState, stretch: tree_rows.Stretch) -> str:
     """The tools that a turn used most, with the number of their results."""
     entries = (state.tree.entries[position] for position in stretch.positions)
     counts = Counter(entry.tool_name for entry in entries if entry.role == Role.TOOL_RESULT and entry.tool_name)

@@ -1,7 +1,5 @@
 """The page of an undo: the entries that would come back, the method, the required confirmations; and the undo."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final

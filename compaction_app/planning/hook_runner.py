@@ -21,14 +21,13 @@ undone. A supplied plan goes through the store like any other deletion. A summar
 refused: pinned objects are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from compaction_app import hooks
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.gates import read_target
 from compaction_app.core.hook_answers import FINAL, Adjust, Answer, Cancel, Pin, Supply, SupplySummary
@@ -37,22 +36,6 @@ from compaction_app.core.review_fold import Kind
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.summary_ranges import BranchLeft
 from compaction_app.core.transcript import Transcript
-from compaction_app.hooks import (
-    DELETIONS,
-    MOVES,
-    NOTHING_PLANNED,
-    SUMMARIES,
-    HookAnswer,
-    HookSignal,
-    SummaryPreparation,
-    ask_hooks,
-    notify_hooks,
-    require_loaded,
-    session_before_compact,
-    session_before_tree,
-    session_compact,
-    session_tree,
-)
 from compaction_app.models import Proposal, Run
 from sessions_app.agents.pure.format import FileLists
 from sessions_app.models import Session
@@ -120,13 +103,13 @@ class HookAnswers(Generic[Supplied]):
 
     def ask(
         self,
-        signal: HookSignal,
+        signal: hooks.HookSignal,
         allowed: tuple[type[Answer], ...],
         sent: Mapping[str, Any],
         final: tuple[type[Answer], ...] = FINAL,
-    ) -> Iterator[HookAnswer]:
+    ) -> Iterator[hooks.HookAnswer]:
         """The answers of a signal's receivers as in `ask_hooks`, without a cancellation, which is recorded here."""
-        for answered in ask_hooks(signal, allowed, self.not_done, sent, final):
+        for answered in hooks.ask_hooks(signal, allowed, self.not_done, sent, final):
             if isinstance(answered.answer, Cancel):
                 self.cancelled = answered.why
                 self.messages.append(HookMessage(f"Cancelled by {answered.why}.", cancelled=True))
@@ -160,12 +143,12 @@ def before_compact(
     `stop` returns whether the run was stopped meanwhile, and raises nothing. Raises BadInput `hook_not_loaded` and
     `bad_answer`, SystemFailure `hook_failed`, and the errors of `load`.
     """
-    require_loaded()
-    answers: HookAnswers[SuppliedPlan] = HookAnswers(NOTHING_PLANNED)
-    if not session_before_compact.connected():
+    hooks.require_loaded()
+    answers: HookAnswers[SuppliedPlan] = HookAnswers(hooks.NOTHING_PLANNED)
+    if not hooks.session_before_compact.connected():
         return answers
     sent = _sent_before_compact(load(), session, leaf_id, transcript, reason, None, stop)
-    for answered in answers.ask(session_before_compact, DELETIONS, sent):
+    for answered in answers.ask(hooks.session_before_compact, hooks.DELETIONS, sent):
         answer, why = answered.answer, answered.why
         if isinstance(answer, Pin) and answer.targets:
             answers.messages.append(_pin(answer, why, transcript, answers.pins))
@@ -182,7 +165,7 @@ def _sent_before_compact(
     leaf_id: str,
     transcript: Transcript,
     reason: str,
-    summary: SummaryPreparation | None,
+    summary: hooks.SummaryPreparation | None,
     stop: Callable[[], bool],
 ) -> dict[str, Any]:
     """The arguments of the signal `session_before_compact`."""
@@ -258,8 +241,8 @@ def after_compact(
 ) -> None:
     """Notify the hooks of a compaction that was written: of its `validated` deletions, or of its `summary`. Their
     actions do not change it."""
-    notify_hooks(
-        session_compact,
+    hooks.notify_hooks(
+        hooks.session_compact,
         "a compaction",
         lines,
         path=path,
@@ -308,7 +291,7 @@ def ask_summary_hooks(
     loaded: LoadedSession,
     leaf_id: str,
     transcript: Transcript,
-    preparation: SummaryPreparation,
+    preparation: hooks.SummaryPreparation,
     session: Session | None = None,
     stop: Callable[[], bool] = never,
 ) -> HookAnswers[HookSummary]:
@@ -318,10 +301,10 @@ def ask_summary_hooks(
     `bad_answer`, `hook_refused` and `pinned_by_hook`, and SystemFailure `hook_failed`; then the caller must not
     continue.
     """
-    require_loaded()
+    hooks.require_loaded()
     sent = _sent_before_compact(loaded, session, leaf_id, transcript, "manual", preparation, stop)
     answers: HookAnswers[HookSummary] = HookAnswers(NOTHING_SUMMARISED)
-    for answered in answers.ask(session_before_compact, SUMMARIES, sent):
+    for answered in answers.ask(hooks.session_before_compact, hooks.SUMMARIES, sent):
         answer, why = answered.answer, answered.why
         if isinstance(answer, Pin):
             answers.pins |= {target: why for target in answer.targets if target not in answers.pins}
@@ -340,7 +323,7 @@ def file_lists(answer: SupplySummary) -> FileLists:
     return FileLists(tuple(sorted(set(answer.read_files) - modified)), tuple(sorted(modified)))
 
 
-def _compaction(hook: str, answer: SupplySummary, why: str, preparation: SummaryPreparation) -> HookSummary:
+def _compaction(hook: str, answer: SupplySummary, why: str, preparation: hooks.SummaryPreparation) -> HookSummary:
     """A supplied compaction. An unknown first entry would make the agent drop everything before it."""
     first_kept = answer.first_kept_id or preparation.first_kept_id
     entries = (*preparation.messages, *preparation.prefix, *preparation.kept)
@@ -354,7 +337,7 @@ def _compaction(hook: str, answer: SupplySummary, why: str, preparation: Summary
     return HookSummary(well_formed(answer.text), file_lists(answer), first_kept, why)
 
 
-def _require_not_pinned(pins: dict[Target, str], preparation: SummaryPreparation, first_kept_id: str) -> None:
+def _require_not_pinned(pins: dict[Target, str], preparation: hooks.SummaryPreparation, first_kept_id: str) -> None:
     pinned = {target.entry_id: why for target, why in reversed(pins.items())}
     for entry in (*preparation.messages, *preparation.prefix, *preparation.kept):
         if entry.id == first_kept_id:
@@ -396,7 +379,7 @@ def ask_tree_hooks(
     `stop` returns whether it was stopped meanwhile, and raises nothing. Raises BadInput `hook_not_loaded` and
     `bad_answer`, and SystemFailure `hook_failed`; then the caller must not continue.
     """
-    require_loaded()
+    hooks.require_loaded()
     sent: dict[str, Any] = {
         "path": loaded.path,
         "session": session,
@@ -413,7 +396,7 @@ def ask_tree_hooks(
     }
     answers: HookAnswers[HookSummary] = HookAnswers(NOT_MOVED)
     final = FINAL if move.wants_summary else (Cancel,)
-    for answered in answers.ask(session_before_tree, MOVES, sent, final):
+    for answered in answers.ask(hooks.session_before_tree, hooks.MOVES, sent, final):
         answer, why = answered.answer, answered.why
         if isinstance(answer, Adjust):
             for name, value in (("focus", answer.focus), ("label", answer.label)):
@@ -441,8 +424,8 @@ def after_move(
 ) -> None:
     """Notify the hooks of a move that was written, with the text of its summary if there is one. Their actions do not
     change it."""
-    notify_hooks(
-        session_tree,
+    hooks.notify_hooks(
+        hooks.session_tree,
         "a move",
         lines,
         path=path,

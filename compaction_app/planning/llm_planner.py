@@ -18,8 +18,6 @@ machine. Nothing is sent, and no request is made to a model before a form has sh
 index; the only texts read are those at the start of the manifest's entries.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -27,19 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from compaction_app.core import messages
 from compaction_app.core.loop import Exhausted, PlannerTurn, Report, RequestListener
-from compaction_app.core.messages import (
-    AssistantMessage,
-    CallPart,
-    CallResult,
-    Conversation,
-    Message,
-    TextPart,
-    ToolResults,
-    UserMessage,
-    parsed_arguments,
-    result_text,
-)
 from compaction_app.core.prompt import MANIFEST_ENTRIES, SYSTEM, manifest_of, user_prompt
 from compaction_app.core.states import EventKind
 from compaction_app.core.stats import Budget
@@ -89,8 +76,8 @@ class LLMPlanner:
         """The number of requests so far."""
         self._fruitless = 0
         self._ratio = FIRST_GUESS
-        self._conversation = Conversation("")
-        self._calls: list[CallPart] = []
+        self._conversation = messages.Conversation("")
+        self._calls: list[messages.CallPart] = []
         self._stop = ""
 
     @property
@@ -100,7 +87,7 @@ class LLMPlanner:
     def begin(self, transcript: Transcript, budget: Budget, chosen: int) -> None:
         """Make the prompt for a run that has already chosen this many targets."""
         prompt, _ = prompt_for(self._model, transcript, budget, chosen)
-        self._conversation = Conversation(prompt)
+        self._conversation = messages.Conversation(prompt)
 
     def next_turn(self, report: Report) -> PlannerTurn:
         """The model's next calls. Raises ProviderError, Stopped and Exhausted."""
@@ -127,17 +114,19 @@ class LLMPlanner:
         if self._calls:
             answered = zip(self._calls, report.results, strict=True)
             self._conversation.add(
-                ToolResults(
+                messages.ToolResults(
                     [
-                        CallResult(call.call_id, call.name, result_text(result), result.refusal is not None)
+                        messages.CallResult(
+                            call.call_id, call.name, messages.result_text(result), result.refusal is not None
+                        )
                         for call, result in answered
                     ]
                 )
             )
             if self._stop == "length":
-                self._conversation.add(UserMessage(CUT_OFF))
+                self._conversation.add(messages.UserMessage(CUT_OFF))
         if report.nudge:
-            self._conversation.add(UserMessage(report.nudge))
+            self._conversation.add(messages.UserMessage(report.nudge))
 
     def _fit(self, limit: int) -> bool:
         """Drop old results that exceed the room; returns whether any were dropped."""
@@ -167,7 +156,7 @@ class LLMPlanner:
         return end
 
 
-def request_for(model: ResolvedModel, thinking: str, messages: Iterable[Message]) -> Request:
+def request_for(model: ResolvedModel, thinking: str, messages: Iterable[messages.Message]) -> Request:
     """The request to a model."""
     return Request(
         model=model.name,
@@ -210,15 +199,15 @@ def _output_of(model: ResolvedModel) -> int:
 # ---- the model's calls -------------------------------------------------------------------------------------
 
 
-def _planned(call: CallPart, reason: str) -> ToolCall:
-    arguments = parsed_arguments(call.arguments)
+def _planned(call: messages.CallPart, reason: str) -> ToolCall:
+    arguments = messages.parsed_arguments(call.arguments)
     reasons = dict.fromkeys(_named(arguments), reason) if call.name == "context_delete" and reason else {}
     return ToolCall(well_formed(call.name), arguments, reasons)
 
 
-def _reason(answer: AssistantMessage, redactor: SecretRedactor) -> str:
+def _reason(answer: messages.AssistantMessage, redactor: SecretRedactor) -> str:
     """The model's text beside its calls, on one line: it has no effect, but a reviewer may read it."""
-    text = redactor.text(" ".join(part.text for part in answer.parts if isinstance(part, TextPart)))
+    text = redactor.text(" ".join(part.text for part in answer.parts if isinstance(part, messages.TextPart)))
     words = " ".join(text.split())
     return well_formed(words if len(words) <= REASON_CHARACTERS else words[: REASON_CHARACTERS - 1] + "…")
 
@@ -258,7 +247,7 @@ def measure_first_request(
     with open_snapshot_texts(session.real_path(), prepared) as texts:
         transcript = prepared.transcript(texts)
         prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
-    characters = size_of(request_for(model, thinking, [UserMessage(prompt)]), model.provider.dialect)
+    characters = size_of(request_for(model, thinking, [messages.UserMessage(prompt)]), model.provider.dialect)
     return FirstRequest(characters, math.ceil(characters / CHARACTERS_PER_TOKEN), entries)
 
 

@@ -22,24 +22,11 @@ from compaction_app.core.loop import RequestListener
 from compaction_app.core.messages import TextPart, UserMessage
 from compaction_app.core.states import EventKind
 from compaction_app.core.summary_prompt import SYSTEM, SummaryKind, summary_prompt
+from compaction_app.providers import types
 from compaction_app.providers.addresses import is_loopback
 from compaction_app.providers.api_keys import LONG_ENOUGH
 from compaction_app.providers.client import AnswerStream, Patience, size_of
 from compaction_app.providers.error_mapping import SHOWN_OF_KEY, KeyForms, Overflow, ProviderError
-from compaction_app.providers.types import (
-    CHARACTERS_PER_TOKEN,
-    AnswerEnd,
-    ArgumentsPiece,
-    CallBegun,
-    Endpoint,
-    Piece,
-    Request,
-    Retrying,
-    Sent,
-    TextPiece,
-    ThoughtPiece,
-    UsageTotals,
-)
 from sessions_app.sessionlog.errors import Stopped
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import plural
@@ -56,7 +43,9 @@ Head = tuple[str, *tuple[int, ...]]
 class ModelRequests:
     """Sends requests to one model. It checks many times a second whether its listener stops it."""
 
-    def __init__(self, model: ResolvedModel, endpoint: Endpoint, listener: RequestListener, usage: UsageTotals) -> None:
+    def __init__(
+        self, model: ResolvedModel, endpoint: types.Endpoint, listener: RequestListener, usage: types.UsageTotals
+    ) -> None:
         self._model, self._endpoint = model, endpoint
         self._listener, self._usage = listener, usage
         self._patience = patience_for(endpoint)
@@ -64,7 +53,7 @@ class ModelRequests:
         self._sent = 0
         self._turn = 0
 
-    def ask(self, request: Request, turn: int) -> tuple[AnswerEnd, int]:
+    def ask(self, request: types.Request, turn: int) -> tuple[types.AnswerEnd, int]:
         """The answer to a request, the `turn`th of its conversation, and the tokens of the request; 0 if the provider
         reported none. Raises ProviderError and Stopped."""
         self._turn = turn
@@ -73,7 +62,7 @@ class ModelRequests:
             with AnswerStream(self._endpoint, request, self._patience) as stream:
                 while True:
                     piece = stream.next(min(STOP_CHECK_SECONDS, pieces.wait))
-                    if isinstance(piece, AnswerEnd):
+                    if isinstance(piece, types.AnswerEnd):
                         return self._answered(piece, pieces, began)
                     self._take_piece(piece, pieces)
         except (ProviderError, Stopped):
@@ -85,12 +74,12 @@ class ModelRequests:
     def report(self, kind: str, data: dict[str, Any]) -> None:
         self._listener.on_event(kind, self.redactor.value(data), self._usage.to_json())
 
-    def _take_piece(self, piece: Piece | None, pieces: StreamBuffer) -> None:
-        if isinstance(piece, Sent):
+    def _take_piece(self, piece: types.Piece | None, pieces: StreamBuffer) -> None:
+        if isinstance(piece, types.Sent):
             self._sent = piece.characters
             self._usage.add_request(piece.characters)
             self.report(EventKind.ASKED, {"turn": self._turn, "characters": piece.characters})
-        elif isinstance(piece, Retrying):
+        elif isinstance(piece, types.Retrying):
             why, seconds = well_formed(piece.why), round(piece.seconds, 1)
             retried = {"turn": self._turn, "attempt": piece.attempt, "seconds": seconds, "why": why}
             self.report(EventKind.RETRIED, retried)
@@ -103,7 +92,7 @@ class ModelRequests:
         if self._listener.is_stopped():
             raise Stopped
 
-    def _answered(self, end: AnswerEnd, pieces: StreamBuffer, began: float) -> tuple[AnswerEnd, int]:
+    def _answered(self, end: types.AnswerEnd, pieces: StreamBuffer, began: float) -> tuple[types.AnswerEnd, int]:
         taken = pieces.take(last=True)
         if taken:
             self.report(EventKind.STREAMED, {"turn": self._turn, "pieces": taken})
@@ -124,7 +113,7 @@ class ModelRequests:
         return end, reported if end.usage is not None else 0
 
 
-def patience_for(endpoint: Endpoint) -> Patience:
+def patience_for(endpoint: types.Endpoint) -> Patience:
     """The timeouts for a provider. A model on this machine may read its prompt for minutes."""
     whole = settings.REDLINE.answer_minutes * 60
     if is_loopback(endpoint.base_url):
@@ -187,7 +176,7 @@ class StreamBuffer:
         self.characters = 0
         """All received characters, reported or not."""
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: types.Piece) -> None:
         head, text = _head_and_text(piece)
         self.characters += len(text)
         if self._since is None:
@@ -231,14 +220,14 @@ class StreamBuffer:
         return taken
 
 
-def _head_and_text(piece: Piece) -> tuple[Head, str]:
-    if isinstance(piece, TextPiece):
+def _head_and_text(piece: types.Piece) -> tuple[Head, str]:
+    if isinstance(piece, types.TextPiece):
         return ("text",), piece.text
-    if isinstance(piece, ThoughtPiece):
+    if isinstance(piece, types.ThoughtPiece):
         return ("thought",), piece.text
-    if isinstance(piece, CallBegun):
+    if isinstance(piece, types.CallBegun):
         return ("call", piece.index), piece.name
-    assert isinstance(piece, ArgumentsPiece)  # noqa: S101  # the others are not parts of an answer
+    assert isinstance(piece, types.ArgumentsPiece)  # noqa: S101  # the others are not parts of an answer
     return ("arguments", piece.index), piece.text
 
 
@@ -269,7 +258,9 @@ class WrittenSummary(NamedTuple):
 class Summarizer:
     """Has a model write summaries. It checks many times a second whether its listener stops it."""
 
-    def __init__(self, model: ResolvedModel, endpoint: Endpoint, listener: RequestListener, usage: UsageTotals) -> None:
+    def __init__(
+        self, model: ResolvedModel, endpoint: types.Endpoint, listener: RequestListener, usage: types.UsageTotals
+    ) -> None:
         self._model = model
         self._requests = ModelRequests(model, endpoint, listener, usage)
 
@@ -302,7 +293,7 @@ class Summarizer:
 
     def _require_room(self, part: SummaryPart) -> None:
         request = request_for_summary(self._model, part)
-        tokens = size_of(request, self._model.provider.dialect) // CHARACTERS_PER_TOKEN
+        tokens = size_of(request, self._model.provider.dialect) // types.CHARACTERS_PER_TOKEN
         if tokens + request.output_limit > self._model.window:
             raise Overflow(
                 "summary_too_long",
@@ -312,10 +303,10 @@ class Summarizer:
             )
 
 
-def request_for_summary(model: ResolvedModel, part: SummaryPart) -> Request:
+def request_for_summary(model: ResolvedModel, part: SummaryPart) -> types.Request:
     """The request for one part of a summary: no tools, no reasoning."""
     prompt = summary_prompt(part.kind, part.conversation, previous=part.previous, focus=part.focus)
-    return Request(
+    return types.Request(
         model=model.name,
         system=SYSTEM,
         tools=(),

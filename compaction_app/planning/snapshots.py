@@ -4,8 +4,6 @@ Every later step therefore judges the same transcript. Texts are read from the f
 file that was rewritten in the meantime is a conflict, never a different text.
 """
 
-from __future__ import annotations
-
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence

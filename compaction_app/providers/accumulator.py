@@ -8,8 +8,6 @@ Nothing grows without limit: an answer that is too long is `Unreadable`. No valu
 valid: each is converted to the expected type.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from abc import ABC, abstractmethod

@@ -8,8 +8,6 @@ with `ping` anywhere, `error` instead of the rest, and possibly new kinds of eve
 What the API rejects is never sent: empty text, an answer of reasoning alone, two turns of one role in a row.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -26,19 +24,7 @@ from compaction_app.core.messages import (
     parsed_arguments,
 )
 
-from .accumulator import (
-    STOP_CHARACTERS,
-    AccumulatedCall,
-    AnswerReader,
-    Part,
-    Reasoning,
-    Text,
-    count_of,
-    event_object,
-    mapping_of,
-    printed,
-    text_of,
-)
+from . import accumulator
 from .error_mapping import ProviderFault, Reported, Unreadable
 from .types import Endpoint, Piece, ReportedUsage, Request, ThinkingStyle
 
@@ -68,10 +54,10 @@ _STOPS: Final[Mapping[str, str]] = {
     "tool_use": "calls",
     "max_tokens": "length",
 }
-_DELTAS: Final[Mapping[str, tuple[type[Part], str]]] = {
-    "text_delta": (Text, "text"),
-    "thinking_delta": (Reasoning, "thinking"),
-    "input_json_delta": (AccumulatedCall, "partial_json"),
+_DELTAS: Final[Mapping[str, tuple[type[accumulator.Part], str]]] = {
+    "text_delta": (accumulator.Text, "text"),
+    "thinking_delta": (accumulator.Reasoning, "thinking"),
+    "input_json_delta": (accumulator.AccumulatedCall, "partial_json"),
 }
 """The kinds of fragments, each with the part to which it belongs, and the name of its text."""
 
@@ -162,30 +148,30 @@ def tool_name(name: str) -> str:
 # ---- the answer -----------------------------------------------------------------------------------------
 
 
-class AnthropicReader(AnswerReader):
+class AnthropicReader(accumulator.AnswerReader):
     """Reads an answer of Anthropic's dialect."""
 
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
         super().__init__(conversation)
-        self._open: dict[int, Text | Reasoning | AccumulatedCall | None] = {}
+        self._open: dict[int, accumulator.Text | accumulator.Reasoning | accumulator.AccumulatedCall | None] = {}
         self._last = -1
         self._given: dict[int, str] = {}
         self._tokens: dict[str, int] = {}
 
     def feed(self, event: str, data: str) -> list[Piece]:
-        payload = event_object(event, data)
+        payload = accumulator.event_object(event, data)
         kind = payload.get("type") or event
         if kind == "message_start":
-            self._count(mapping_of(mapping_of(payload.get("message")).get("usage")))
+            self._count(accumulator.mapping_of(accumulator.mapping_of(payload.get("message")).get("usage")))
         elif kind == "content_block_start":
-            return self._begin(self._index(payload), mapping_of(payload.get("content_block")))
+            return self._begin(self._index(payload), accumulator.mapping_of(payload.get("content_block")))
         elif kind == "content_block_delta":
-            return self._add(self._index(payload), mapping_of(payload.get("delta")))
+            return self._add(self._index(payload), accumulator.mapping_of(payload.get("delta")))
         elif kind == "content_block_stop":
             return self._end(self._index(payload))
         elif kind == "message_delta":
-            self._count(mapping_of(payload.get("usage")))
-            self._stop(mapping_of(payload.get("delta")).get("stop_reason"))
+            self._count(accumulator.mapping_of(payload.get("usage")))
+            self._stop(accumulator.mapping_of(payload.get("delta")).get("stop_reason"))
         elif kind == "message_stop":
             self._stop(self.builder.stop or "end_turn")
             self.is_done = True
@@ -196,8 +182,8 @@ class AnthropicReader(AnswerReader):
             raise Unreadable("it is JSON without content")
         pieces: list[Piece] = []
         for index, block in enumerate(payload["content"]):
-            pieces += [*self._begin(index, mapping_of(block)), *self._end(index)]
-        self._count(mapping_of(payload.get("usage")))
+            pieces += [*self._begin(index, accumulator.mapping_of(block)), *self._end(index)]
+        self._count(accumulator.mapping_of(payload.get("usage")))
         self._stop(payload.get("stop_reason"))
         self.is_done = True
         return pieces
@@ -205,7 +191,7 @@ class AnthropicReader(AnswerReader):
     def _close(self) -> list[Piece]:
         builder = self.builder
         pieces = [piece for index in list(self._given) for piece in self._end(index)]
-        thoughts = [part for part in builder.parts if isinstance(part, Reasoning)]
+        thoughts = [part for part in builder.parts if isinstance(part, accumulator.Reasoning)]
         # Reasoning that the output limit truncated has no signature, and the service accepts none without one.
         has_cut = builder.stop == "length" and any(map(_signed, thoughts))
         for part in thoughts:
@@ -233,19 +219,19 @@ class AnthropicReader(AnswerReader):
         self._last = index
         kind, builder = block.get("type"), self.builder
         if kind == "text":
-            text = self._open[index] = builder.open(Text())
-            return builder.add(text, text_of(block.get("text")))
+            text = self._open[index] = builder.open(accumulator.Text())
+            return builder.add(text, accumulator.text_of(block.get("text")))
         if kind in ("thinking", "redacted_thinking"):
-            thought = self._open[index] = builder.open(Reasoning())
+            thought = self._open[index] = builder.open(accumulator.Reasoning())
             thought.block = dict(block)
-            builder.weigh(printed(thought.block))
-            return builder.add(thought, text_of(block.get("thinking")))
+            builder.weigh(accumulator.printed(thought.block))
+            return builder.add(thought, accumulator.text_of(block.get("thinking")))
         if kind == "tool_use":
-            call = self._open[index] = builder.open_call(text_of(block.get("id")))
+            call = self._open[index] = builder.open_call(accumulator.text_of(block.get("id")))
             # Some servers send the input here, and some an empty one, followed by fragments.
             given = block.get("input")
-            self._given[index] = given if isinstance(given, str) else printed(given) if given else ""
-            name = text_of(block.get("name"))
+            self._given[index] = given if isinstance(given, str) else accumulator.printed(given) if given else ""
+            name = accumulator.text_of(block.get("name"))
             return builder.name_call(call, name) if name else []
         self._open[index] = None
         return []
@@ -253,21 +239,21 @@ class AnthropicReader(AnswerReader):
     def _add(self, index: int, delta: Mapping[str, Any]) -> list[Piece]:
         if index not in self._open:
             raise Unreadable("a fragment belongs to no block")
-        part, kind, builder = self._open[index], text_of(delta.get("type")), self.builder
-        if isinstance(part, Reasoning) and kind == "signature_delta":
-            builder.weigh(text_of(delta.get("signature")))
-            part.block["signature"] = text_of(delta.get("signature"))
+        part, kind, builder = self._open[index], accumulator.text_of(delta.get("type")), self.builder
+        if isinstance(part, accumulator.Reasoning) and kind == "signature_delta":
+            builder.weigh(accumulator.text_of(delta.get("signature")))
+            part.block["signature"] = accumulator.text_of(delta.get("signature"))
         wanted, name = _DELTAS.get(kind, ((), ""))
         if not isinstance(part, wanted):
             return []
-        fragment = text_of(delta.get(name))
+        fragment = accumulator.text_of(delta.get(name))
         if fragment:
             self._given.pop(index, None)
         return builder.add(part, fragment)
 
     def _end(self, index: int) -> list[Piece]:
         part, given = self._open.get(index), self._given.pop(index, "")
-        return self.builder.add(part, given) if isinstance(part, AccumulatedCall) and given else []
+        return self.builder.add(part, given) if isinstance(part, accumulator.AccumulatedCall) and given else []
 
     # ---- the rest ---------------------------------------------------------------------------------------
 
@@ -275,17 +261,17 @@ class AnthropicReader(AnswerReader):
         if reason == "model_context_window_exceeded":
             raise Reported(ProviderFault(0, str(reason), "the model's context window is full"))
         if isinstance(reason, str) and reason:
-            self.builder.stop = _STOPS.get(reason, reason[:STOP_CHARACTERS])
+            self.builder.stop = _STOPS.get(reason, reason[: accumulator.STOP_CHARACTERS])
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         for name, value in usage.items():
             # Counts are cumulative; servers that know one only at the end, or only at the start, send 0 elsewhere.
-            self._tokens[name] = max(count_of(value), self._tokens.get(name, 0))
+            self._tokens[name] = max(accumulator.count_of(value), self._tokens.get(name, 0))
 
 
 READER: Final = AnthropicReader
 """The name under which `client` finds the reader of any dialect."""
 
 
-def _signed(part: Reasoning) -> bool:
+def _signed(part: accumulator.Reasoning) -> bool:
     return bool(part.block.get("signature"))

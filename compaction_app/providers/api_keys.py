@@ -7,8 +7,6 @@ file is replaced whole, under a lock; an unreadable file is never overwritten. N
 key: an error names the file, and a page gets `hint_of`.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

@@ -46,24 +46,9 @@ from httpx_sse import EventSource, ServerSentEvent
 from compaction_app.providers import anthropic, openai
 from sessions_app.sessionlog.jsjson import well_formed
 
+from . import error_mapping
 from .accumulator import AnswerReader
 from .addresses import checked_base_url, is_loopback
-from .error_mapping import (
-    Broken,
-    ProviderError,
-    ProviderFault,
-    Rejected,
-    Reported,
-    TimedOut,
-    Unavailable,
-    Unreachable,
-    Unreadable,
-    error_of,
-    fault_in,
-    fault_of,
-    not_this_dialect,
-    quoted,
-)
 from .types import AnswerEnd, Dialect, Endpoint, Piece, Request, Retrying, Sent
 
 ERROR_SECONDS: Final = 5.0
@@ -128,12 +113,12 @@ class Body:
         async with contextlib.aclosing(self._chunks()) as chunks:
             async for chunk in chunks:
                 if self.read_bytes > STREAM_BYTES:
-                    raise Unreadable(f"it is longer than {STREAM_BYTES:,} bytes")
+                    raise error_mapping.Unreadable(f"it is longer than {STREAM_BYTES:,} bytes")
                 for start in range(0, len(chunk), PART_BYTES):
                     part = chunk[start : start + PART_BYTES]
                     self._since_event += len(part)
                     if self._since_event > EVENT_BYTES:
-                        raise Unreadable(f"one of its events is longer than {EVENT_BYTES:,} bytes")
+                        raise error_mapping.Unreadable(f"one of its events is longer than {EVENT_BYTES:,} bytes")
                     yield part
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
@@ -174,7 +159,7 @@ class Failed(Exception):
     """An exchange failed with `error`. `again`: a retry may help; `after`: the wait that the provider demands, in
     seconds."""
 
-    def __init__(self, error: ProviderError, *, again: bool = False, after: float | None = None) -> None:
+    def __init__(self, error: error_mapping.ProviderError, *, again: bool = False, after: float | None = None) -> None:
         super().__init__(error.message)
         self.error, self.again, self.after = error, again, after
         self.wait: float | None = None
@@ -246,14 +231,14 @@ class Exchange:
             if encoding:
                 raise Failed(self._compressed(encoding))
             if "html" in _kind(response):
-                raise Failed(not_this_dialect(self._endpoint, " (it sends a web page)"))
+                raise Failed(error_mapping.not_this_dialect(self._endpoint, " (it sends a web page)"))
             return
         if response.is_redirect or 300 <= response.status_code < 400:
             raise Failed(self._redirected(response))
         body = b"" if encoding else await self._error_body(response)
-        fault = fault_of(response.status_code, "html" in _kind(response), body)
+        fault = error_mapping.fault_of(response.status_code, "html" in _kind(response), body)
         error = self._error_of(fault)
-        raise Failed(error, again=isinstance(error, Unavailable), after=_retry_after(response.headers))
+        raise Failed(error, again=isinstance(error, error_mapping.Unavailable), after=_retry_after(response.headers))
 
     async def _error_body(self, response: httpx.Response) -> bytes:
         """The body of an error, within its limits; empty if none arrives."""
@@ -265,16 +250,16 @@ class Exchange:
     def _whole(self, body: bytes) -> list[Piece]:
         """The pieces of an answer that is one JSON object."""
         if len(body) > JSON_BYTES:
-            raise Unreadable(f"it is longer than {JSON_BYTES:,} bytes")
+            raise error_mapping.Unreadable(f"it is longer than {JSON_BYTES:,} bytes")
         try:
             payload = json.loads(body.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             payload = None
-        fault = fault_in(payload)
+        fault = error_mapping.fault_in(payload)
         if fault is not None:
-            raise Reported(fault)
+            raise error_mapping.Reported(fault)
         if not isinstance(payload, dict):
-            raise Unreadable("it is not a JSON object")
+            raise error_mapping.Unreadable("it is not a JSON object")
         return [*self._reader.feed_whole(payload), *self._reader.finish()]
 
     async def _read_event(self, events: AsyncGenerator[ServerSentEvent, None]) -> list[Piece]:
@@ -297,77 +282,83 @@ class Exchange:
     def _mapping_errors(self) -> Iterator[None]:
         try:
             yield
-        except Reported as reported:
+        except error_mapping.Reported as reported:
             has_begun = bool(self._reader.builder.parts)
             raise Failed(self._error_of(reported.fault), again=reported.fault.passes and not has_begun) from None
-        except Unreadable as unreadable:
+        except error_mapping.Unreadable as unreadable:
             raise Failed(self._broken(str(unreadable))) from None
         except TimeoutError:
             raise Failed(self._silent()) from None
         except httpx.HTTPError as fault:
             raise self._disconnected(fault) from None
 
-    def _error_of(self, fault: ProviderFault) -> ProviderError:
-        return error_of(fault, self._endpoint, self._model)
+    def _error_of(self, fault: error_mapping.ProviderFault) -> error_mapping.ProviderError:
+        return error_mapping.error_of(fault, self._endpoint, self._model)
 
-    def _broken(self, why: str) -> Broken:
+    def _broken(self, why: str) -> error_mapping.Broken:
         what = f"The answer of {self._model} at {self._endpoint.host} cannot be used: {why}. Its calls were not run."
-        return Broken("broken", what, "Try again.")
+        return error_mapping.Broken("broken", what, "Try again.")
 
-    def _silent(self) -> TimedOut:
+    def _silent(self) -> error_mapping.TimedOut:
         who = self._endpoint.host
         if asyncio.get_running_loop().time() >= self._deadline:
             whole = self._patience.whole
             duration = f"{whole:g} s" if whole < 120 else f"{whole / 60:g} minutes"
             late = f"{who} had not finished its answer after {duration}. Its calls were not run."
-            return TimedOut(
+            return error_mapping.TimedOut(
                 "too_long", late, "Choose a lower thinking level or a faster model, or raise answer_minutes."
             )
         if self._body is None or not self._body.read_bytes:
             late = f"{who} did not answer within {self._patience.first_byte:g} s. There is no answer."
-            return TimedOut("timed_out", late, "Try again: a local model may be loading, or reading a long prompt.")
+            return error_mapping.TimedOut(
+                "timed_out", late, "Try again: a local model may be loading, or reading a long prompt."
+            )
         silent = f"{who} stopped sending in the middle of its answer, for {self._patience.between:g} s."
-        return TimedOut("timed_out", f"{silent} Its calls were not run.", "Try again.")
+        return error_mapping.TimedOut("timed_out", f"{silent} Its calls were not run.", "Try again.")
 
     def _disconnected(self, fault: httpx.HTTPError) -> Failed:
-        who, words = self._endpoint.host, quoted(str(fault), self._endpoint.key)
+        who, words = self._endpoint.host, error_mapping.quoted(str(fault), self._endpoint.key)
         check = "Check the address, and that the server is running."
         if isinstance(fault, httpx.ConnectTimeout):
             late = f"{who} accepted no connection within {self._patience.connect:g} s. Nothing was sent."
-            return Failed(TimedOut("timed_out", late, check), again=True)
+            return Failed(error_mapping.TimedOut("timed_out", late, check), again=True)
         if isinstance(fault, httpx.TimeoutException):
             return Failed(self._silent())
         if isinstance(fault, httpx.ConnectError | httpx.ProxyError):
             unsafe = "certificate" in str(fault).lower()
             why = "cannot prove that it is who it says" if unsafe else "cannot be reached"
-            return Failed(Unreachable("unreachable", f"{who} {why}{words}. Nothing was sent.", check), again=not unsafe)
+            return Failed(
+                error_mapping.Unreachable("unreachable", f"{who} {why}{words}. Nothing was sent.", check),
+                again=not unsafe,
+            )
         if isinstance(fault, httpx.TransportError) and (self._body is None or not self._body.read_bytes):
             cut = f"{who} closed the connection before the first byte of its answer{words}."
-            return Failed(Unreachable("disconnected", cut, "Try again."), again=True)
+            return Failed(error_mapping.Unreachable("disconnected", cut, "Try again."), again=True)
         return Failed(self._broken(f"it ended too early{words}"))
 
-    def _compressed(self, encoding: str) -> Broken:
-        return Broken(
+    def _compressed(self, encoding: str) -> error_mapping.Broken:
+        return error_mapping.Broken(
             "compressed",
-            f"{self._endpoint.host} sends a compressed answer{quoted(encoding, self._endpoint.key)}, although Redline "
-            "requests an uncompressed one. Nothing of it was read, so that it cannot fill the memory.",
+            f"{self._endpoint.host} sends a compressed answer{error_mapping.quoted(encoding, self._endpoint.key)}, "
+            "although Redline requests an uncompressed one. Nothing of it was read, so that it cannot fill the memory.",
             "Turn compression off at the server, or at the proxy in front of it.",
         )
 
-    def _redirected(self, response: httpx.Response) -> Rejected:
+    def _redirected(self, response: httpx.Response) -> error_mapping.Rejected:
         try:
             aim = response.url.join(response.headers.get("location", "")).netloc.decode("ascii", "replace")
         except (httpx.InvalidURL, ValueError):
             aim = ""
-        return Rejected(
+        return error_mapping.Rejected(
             "redirected",
-            f"{self._endpoint.host} redirects requests ({response.status_code}){quoted(aim, self._endpoint.key)}. This "
+            f"{self._endpoint.host} redirects requests "
+            f"({response.status_code}){error_mapping.quoted(aim, self._endpoint.key)}. This "
             "was not followed, so that no key and no text goes elsewhere. Enter the address it redirects to.",
         )
 
 
 async def _read_rest(events: AsyncGenerator[ServerSentEvent, None]) -> None:
-    with contextlib.suppress(TimeoutError, httpx.HTTPError, Unreadable):
+    with contextlib.suppress(TimeoutError, httpx.HTTPError, error_mapping.Unreadable):
         async with asyncio.timeout(REST_SECONDS):
             async for _ in events:
                 pass
@@ -423,7 +414,7 @@ def client_for(*, is_loopback: bool) -> httpx.AsyncClient:
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
             )
         except (ImportError, ValueError):
-            raise Rejected(
+            raise error_mapping.Rejected(
                 "bad_proxy",
                 "The proxy that the environment names (HTTPS_PROXY, ALL_PROXY) cannot be used: it is not an http:// or "
                 "https:// address. Nothing was sent.",
@@ -461,7 +452,7 @@ async def ask(endpoint: Endpoint, request: Request, patience: Patience | None = 
     client = client_for(is_loopback=is_loopback(endpoint.base_url))
     body = _printed(_DIALECTS[endpoint.dialect].body_of(request, endpoint.host))
     pieces: AsyncGenerator[Piece, None] | None = None
-    error: ProviderError | None = None
+    error: error_mapping.ProviderError | None = None
     try:
         async for attempt in stamina.retry_context(
             on=_wait_after,
@@ -510,14 +501,14 @@ def _refuse_unsafe(endpoint: Endpoint) -> None:
     if not endpoint.key:
         return
     if not endpoint.base_url.startswith("https://") and not is_loopback(endpoint.base_url):
-        raise Rejected(
+        raise error_mapping.Rejected(
             "key_unprotected",
             f"{endpoint.host} uses plain http, so the key could be read on the way. Nothing was sent.",
             "Enter an address with https://, or remove the key.",
         )
     if not _KEY.match(endpoint.key):
         # A header accepts nothing else, and the client's own error would quote it.
-        raise Rejected(
+        raise error_mapping.Rejected(
             "bad_key",
             f"The key for {endpoint.host} contains a blank or another invalid character. Nothing was sent.",
             "Enter it again.",
@@ -545,7 +536,7 @@ def _wait_after(failure: Exception) -> float | bool:
     return failure.wait if isinstance(failure, Failed) and failure.wait is not None else False
 
 
-def _given_up(failure: Failed, patience: Patience) -> ProviderError:
+def _given_up(failure: Failed, patience: Patience) -> error_mapping.ProviderError:
     """The error of the last attempt, with the reason why there was no other attempt."""
     error, why = failure.error, ""
     if failure.after is not None and failure.after > patience.longest_wait:

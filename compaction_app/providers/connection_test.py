@@ -1,7 +1,5 @@
 """The test of a model: one tiny tool call, and its outcome in plain words."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -41,8 +41,6 @@ Not found: pieces of a key, letters inserted between its own, a list of one-char
 each other, ciphers, compression, and other encodings.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -17,8 +17,6 @@ Reasoning comes as `reasoning_content`, `reasoning`, `reasoning_details` or `thi
 the same names.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -34,20 +32,7 @@ from compaction_app.core.messages import (
     parsed_arguments,
 )
 
-from .accumulator import (
-    STOP_CHARACTERS,
-    AccumulatedCall,
-    AnswerReader,
-    FragmentBuffer,
-    Reasoning,
-    Text,
-    count_of,
-    event_object,
-    list_of,
-    mapping_of,
-    printed,
-    text_of,
-)
+from . import accumulator
 from .anthropic import tool_name
 from .error_mapping import ProviderFault, Reported, Unreadable
 from .types import Endpoint, Piece, ReportedUsage, Request
@@ -157,24 +142,24 @@ def _call(call: CallPart) -> dict[str, Any]:
 # ---- the answer -----------------------------------------------------------------------------------------
 
 
-class OpenAIReader(AnswerReader):
+class OpenAIReader(accumulator.AnswerReader):
     """Reads an answer of OpenAI's dialect: a stream of chunks, or a whole one."""
 
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
         super().__init__(conversation)
-        self._text: Text | None = None
-        self._reasoning: Reasoning | None = None
-        self._kept: dict[str, FragmentBuffer] = {}
+        self._text: accumulator.Text | None = None
+        self._reasoning: accumulator.Reasoning | None = None
+        self._kept: dict[str, accumulator.FragmentBuffer] = {}
         self._details: dict[str, list[_Detail]] = {}
-        self._by_index: dict[int, AccumulatedCall] = {}
-        self._by_id: dict[str, AccumulatedCall] = {}
+        self._by_index: dict[int, accumulator.AccumulatedCall] = {}
+        self._by_id: dict[str, accumulator.AccumulatedCall] = {}
         self._has_refused = False
 
     def feed(self, event: str, data: str) -> list[Piece]:
         if data.strip() == "[DONE]":
             self.is_done = True
             return []
-        return self._read(event_object(event, data))
+        return self._read(accumulator.event_object(event, data))
 
     def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]:
         if not isinstance(payload.get("choices"), list):
@@ -194,19 +179,19 @@ class OpenAIReader(AnswerReader):
 
     def _read(self, chunk: Mapping[str, Any]) -> list[Piece]:
         pieces: list[Piece] = []
-        self._count(mapping_of(chunk.get("usage")))
-        for choice in map(mapping_of, list_of(chunk.get("choices"))[:1]):
+        self._count(accumulator.mapping_of(chunk.get("usage")))
+        for choice in map(accumulator.mapping_of, accumulator.list_of(chunk.get("choices"))[:1]):
             if choice.get("index"):
                 continue
-            self._count(mapping_of(choice.get("usage")))
-            delta, message = mapping_of(choice.get("delta")), mapping_of(choice.get("message"))
+            self._count(accumulator.mapping_of(choice.get("usage")))
+            delta, message = accumulator.mapping_of(choice.get("delta")), accumulator.mapping_of(choice.get("message"))
             payload = delta or message
             pieces += self._read_reasoning(payload)
             pieces += self._read_text(payload)
-            for place, fragment in enumerate(list_of(payload.get("tool_calls"))):
+            for place, fragment in enumerate(accumulator.list_of(payload.get("tool_calls"))):
                 # In a message, each one is a complete call.
                 numbered = {} if delta else {"index": place}
-                pieces += self._read_call({**mapping_of(fragment), **numbered})
+                pieces += self._read_call({**accumulator.mapping_of(fragment), **numbered})
             self._stop(choice.get("finish_reason"))
         return pieces
 
@@ -215,16 +200,19 @@ class OpenAIReader(AnswerReader):
     def _read_reasoning(self, payload: Mapping[str, Any]) -> list[Piece]:
         shown = ""
         for name in _REASONING:
-            fragment = text_of(payload.get(name))
+            fragment = accumulator.text_of(payload.get(name))
             if fragment:
                 self.builder.weigh(fragment)
-                self._kept.setdefault(name, FragmentBuffer()).add(fragment)
+                self._kept.setdefault(name, accumulator.FragmentBuffer()).add(fragment)
                 shown = shown or fragment
         details = [
-            (name, detail) for name in _DETAILS for detail in list_of(payload.get(name)) if isinstance(detail, dict)
+            (name, detail)
+            for name in _DETAILS
+            for detail in accumulator.list_of(payload.get(name))
+            if isinstance(detail, dict)
         ]
         for name, detail in details:
-            self.builder.weigh(printed(detail))
+            self.builder.weigh(accumulator.printed(detail))
             kept = self._details.setdefault(name, [])
             if kept and kept[-1].is_continued_by(detail):
                 kept[-1].add(detail)
@@ -232,32 +220,36 @@ class OpenAIReader(AnswerReader):
                 kept.append(_Detail(detail))
         if not shown:
             shown = "".join(
-                text_of(detail.get(_DETAIL_TEXTS.get(str(detail.get("type")), ""))) for _, detail in details
+                accumulator.text_of(detail.get(_DETAIL_TEXTS.get(str(detail.get("type")), ""))) for _, detail in details
             )
         if (shown or details) and self._reasoning is None:
-            self._reasoning = self.builder.open(Reasoning())
+            self._reasoning = self.builder.open(accumulator.Reasoning())
         return self.builder.add(self._reasoning, shown) if shown and self._reasoning else []
 
     def _read_text(self, payload: Mapping[str, Any]) -> list[Piece]:
         content = payload.get("content")
         if isinstance(content, list):
             # Mistral's reasoning models send blocks.
-            content = "".join(text_of(block.get("text")) for block in map(mapping_of, content))
-        refusal = text_of(payload.get("refusal"))
+            content = "".join(accumulator.text_of(block.get("text")) for block in map(accumulator.mapping_of, content))
+        refusal = accumulator.text_of(payload.get("refusal"))
         self._has_refused = self._has_refused or bool(refusal)
-        fragment = text_of(content) + refusal
+        fragment = accumulator.text_of(content) + refusal
         if not fragment:
             return []
         if self._text is None:
-            self._text = self.builder.open(Text())
+            self._text = self.builder.open(accumulator.Text())
         return self.builder.add(self._text, fragment)
 
     # ---- calls ------------------------------------------------------------------------------------------
 
     def _read_call(self, fragment: Mapping[str, Any]) -> list[Piece]:
-        function = mapping_of(fragment.get("function"))
-        name, call_id, given = text_of(function.get("name")), text_of(fragment.get("id")), function.get("arguments")
-        arguments = given if isinstance(given, str) else "" if given is None else printed(given)
+        function = accumulator.mapping_of(fragment.get("function"))
+        name, call_id, given = (
+            accumulator.text_of(function.get("name")),
+            accumulator.text_of(fragment.get("id")),
+            function.get("arguments"),
+        )
+        arguments = given if isinstance(given, str) else "" if given is None else accumulator.printed(given)
         index = fragment.get("index")
         call = self._call_for(index if isinstance(index, int) else None, call_id, name, arguments)
         pieces: list[Piece] = []
@@ -265,7 +257,7 @@ class OpenAIReader(AnswerReader):
             pieces += self.builder.name_call(call, name)
         return pieces + (self.builder.add(call, arguments) if arguments else [])
 
-    def _call_for(self, index: int | None, call_id: str, name: str, arguments: str) -> AccumulatedCall:
+    def _call_for(self, index: int | None, call_id: str, name: str, arguments: str) -> accumulator.AccumulatedCall:
         """The call that a fragment continues, or a new one: see the table above."""
         if index is not None:
             call = self._by_index.get(index)
@@ -281,7 +273,7 @@ class OpenAIReader(AnswerReader):
             self._by_id[call_id] = call
         return call
 
-    def _is_another(self, call: AccumulatedCall, call_id: str, arguments: str) -> bool:
+    def _is_another(self, call: accumulator.AccumulatedCall, call_id: str, arguments: str) -> bool:
         """Whether a named fragment of a known index begins a call, as from servers that number every call 0."""
         begins = not arguments.strip() or arguments.lstrip().startswith("{")
         if not call.name or not begins:
@@ -299,15 +291,20 @@ class OpenAIReader(AnswerReader):
             raise Reported(ProviderFault(0, reason, "the model's provider failed"))
         if reason == "model_context_window_exceeded":
             raise Reported(ProviderFault(0, reason, "the model's context window is full"))
-        self.builder.stop = _STOPS.get(reason, reason[:STOP_CHARACTERS])
+        self.builder.stop = _STOPS.get(reason, reason[: accumulator.STOP_CHARACTERS])
 
     def _count(self, usage: Mapping[str, Any]) -> None:
-        sent, output = count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))
+        sent, output = (
+            accumulator.count_of(usage.get("prompt_tokens")),
+            accumulator.count_of(usage.get("completion_tokens")),
+        )
         if not sent and not output:
             return
-        details = mapping_of(usage.get("prompt_tokens_details"))
-        read = count_of(details.get("cached_tokens")) or count_of(usage.get("prompt_cache_hit_tokens"))
-        written = count_of(details.get("cache_write_tokens"))
+        details = accumulator.mapping_of(usage.get("prompt_tokens_details"))
+        read = accumulator.count_of(details.get("cached_tokens")) or accumulator.count_of(
+            usage.get("prompt_cache_hit_tokens")
+        )
+        written = accumulator.count_of(details.get("cache_write_tokens"))
         cost = usage.get("cost")
         is_cost = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e9
         self.builder.usage = ReportedUsage(
@@ -328,7 +325,7 @@ class _Detail:
 
     def __init__(self, fragment: Mapping[str, Any]) -> None:
         self._text_name = _DETAIL_TEXTS.get(str(fragment.get("type")), "")
-        self._buffer = FragmentBuffer()
+        self._buffer = accumulator.FragmentBuffer()
         self._facts: dict[str, Any] = {}
         self.add(fragment)
 

@@ -13,8 +13,6 @@ Diffs: a sign begins each line, because colour alone carries no information. A c
 its new text but not their position, so that a diff has no line numbers.
 """
 
-from __future__ import annotations
-
 import json
 import posixpath
 import re

@@ -5,8 +5,6 @@ are shown; everything else is in a fence. The page is self-contained: it fetches
 policy forbids both.
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape

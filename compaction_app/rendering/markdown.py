@@ -5,8 +5,6 @@ images, which would be loaded. Headings begin at the level below the page's own.
 in memory, by a hash of their sources; the oldest ones are dropped first.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence

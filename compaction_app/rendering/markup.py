@@ -6,8 +6,6 @@ Elements, attributes, classes and schemes that are not listed here are removed, 
 text: nothing is loaded, nothing acts, and no style of the page's own can be borrowed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 from itertools import groupby

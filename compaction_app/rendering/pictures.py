@@ -4,8 +4,6 @@ PNG, JPEG, GIF and WebP cannot contain anything active; SVG can, and does not co
 limited: a small file may unfold to more pixels than a browser has memory for.
 """
 
-from __future__ import annotations
-
 import binascii
 import re
 from base64 import b64decode

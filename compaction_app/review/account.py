@@ -20,17 +20,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
 
-from compaction_app.core.effects import (
-    STAYING,
-    KindSum,
-    PlanPart,
-    full_effect,
-    in_measure,
-    plan_parts,
-    removed_estimate,
-    sums_by_kind,
-    sums_by_tool,
-)
+from compaction_app.core import effects
 from compaction_app.core.groups import Grouping, group_key
 from compaction_app.core.reasons import ONLY_THERE
 from compaction_app.core.review_fold import Approval, Review, Reviewer, ReviewItem, ReviewStatus, approvals
@@ -85,7 +75,7 @@ class ReviewUnit:
 
     @property
     def is_kept(self) -> bool:
-        return self.item.standing in STAYING
+        return self.item.standing in effects.STAYING
 
     @property
     def is_approved(self) -> bool:
@@ -130,7 +120,7 @@ class ReviewAccount:
     @property
     def after(self) -> ContextSize:
         """The size of the context without the approved deletions."""
-        return self.before.without(removed_estimate(self.transcript, self.review.goes))
+        return self.before.without(effects.removed_estimate(self.transcript, self.review.goes))
 
     @property
     def struck(self) -> int:
@@ -161,19 +151,19 @@ class ReviewAccount:
 
     @cached_property
     def kinds(self) -> list[AmountRow]:
-        return _rows(self, sums_by_kind(self.transcript, self.review.goes), KINDS)
+        return _rows(self, effects.sums_by_kind(self.transcript, self.review.goes), KINDS)
 
     @cached_property
     def tools(self) -> list[AmountRow]:
-        return _rows(self, _most(sums_by_tool(self.transcript, self.review.goes)), {})
+        return _rows(self, _most(effects.sums_by_tool(self.transcript, self.review.goes)), {})
 
 
 def account_of(run: Run) -> ReviewAccount:
     """The account of a run's review, even if its session can no longer be read. Raises BadInput `not_prepared`."""
     reviewer, review, version, _, mark = reviewed(run)
     transcript = reviewer.transcript
-    parts: defaultdict[Target, list[PlanPart]] = defaultdict(list)
-    for part in plan_parts(transcript, review):
+    parts: defaultdict[Target, list[effects.PlanPart]] = defaultdict(list)
+    for part in effects.plan_parts(transcript, review):
         parts[part.leader].append(part)
     leads = list(review.leads())
     lines: Mapping[Target, ProposalLine] = {}
@@ -188,7 +178,7 @@ def account_of(run: Run) -> ReviewAccount:
     opened = opened_targets(run)
     size = run.context_size
     estimates = {item.target: _estimate(reviewer, item, parts.get(item.target, ())) for item in leads}
-    tokens = in_measure(size, review, {target: whole for target, (whole, _) in estimates.items()})
+    tokens = effects.in_measure(size, review, {target: whole for target, (whole, _) in estimates.items()})
     units = []
     for item in leads:
         together = [item.target, *review.followers.get(item.target, ())]
@@ -208,10 +198,10 @@ def account_of(run: Run) -> ReviewAccount:
     return ReviewAccount(run, version, transcript, review, units, size, is_unread)
 
 
-def _estimate(reviewer: Reviewer, item: ReviewItem, parts: Sequence[PlanPart]) -> tuple[int, int]:
+def _estimate(reviewer: Reviewer, item: ReviewItem, parts: Sequence[effects.PlanPart]) -> tuple[int, int]:
     """The estimated tokens that a unit removes, and of these, the tokens merely deleted with it."""
-    if not parts and item.standing in STAYING:
-        return full_effect(reviewer.transcript, reviewer, item.target), 0
+    if not parts and item.standing in effects.STAYING:
+        return effects.full_effect(reviewer.transcript, reviewer, item.target), 0
     return sum(part.cell.tokens for part in parts), sum(part.cell.tokens for part in parts if not part.is_own)
 
 
@@ -405,7 +395,7 @@ def undecided_look(account: ReviewAccount) -> LastLook:
     return LastLook(account, account.undecided)
 
 
-def _rows(account: ReviewAccount, sums: Sequence[KindSum], names: Mapping[str, str]) -> list[AmountRow]:
+def _rows(account: ReviewAccount, sums: Sequence[effects.KindSum], names: Mapping[str, str]) -> list[AmountRow]:
     """The rows in the measure of the context, to which they add up; `names` are those of kinds."""
     size = account.before
     struck = apportion(account.struck, [one.struck for one in sums])
@@ -420,14 +410,14 @@ def _rows(account: ReviewAccount, sums: Sequence[KindSum], names: Mapping[str, s
     return rows
 
 
-def _most(sums: Sequence[KindSum]) -> list[KindSum]:
+def _most(sums: Sequence[effects.KindSum]) -> list[effects.KindSum]:
     """The tools with the most struck tokens; the others as one row, and content that belongs to no tool."""
     found = [one for one in sums if one.name]
     rest = [one for one in sums if not one.name]
     others, shown = found[TOOLS:], found[:TOOLS]
     if others:
         name = plural(len(others), "other")
-        shown.append(KindSum(name, sum(one.struck for one in others), sum(one.stays for one in others)))
+        shown.append(effects.KindSum(name, sum(one.struck for one in others), sum(one.stays for one in others)))
     return [*shown, *(one._replace(name=NO_TOOL) for one in rest)]
 
 

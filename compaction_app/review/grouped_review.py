@@ -14,8 +14,6 @@ A decision is reported with the decided objects, the other changes, and the numb
     Approved: src/parser.py, and 2 in “Belongs to another deletion”: −8,450.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ compare. Their hashes are cached for the last few preparations, and the counts f
 reads nothing, and approving undecided proposals changes no count.
 """
 
-from __future__ import annotations
-
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A note is the user's own text, and is marked as such. Only writers that make a new session support notes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

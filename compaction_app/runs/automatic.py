@@ -18,8 +18,6 @@ or `overflow`, its model reported that the context is too long. With `plan_by_it
 At most AT_ONCE such runs are under way. An LLM planner is used only if you have agreed to that for its provider.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

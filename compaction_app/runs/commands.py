@@ -3,8 +3,6 @@
 The page before a commit names the objects that were approved but never opened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial

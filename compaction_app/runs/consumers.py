@@ -1,7 +1,5 @@
 """The socket of a run's page: the events after the last one on the page, rendered as the page renders them."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping, Sequence

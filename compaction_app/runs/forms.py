@@ -4,8 +4,6 @@ An LLM planner is started only by a form that has shown the data that leaves thi
 `disclosed` names the planner and the address that were shown, together with the size of the first request.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cached_property

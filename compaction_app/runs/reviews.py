@@ -6,8 +6,6 @@ a conflict names the different decisions made since. `core.review_fold` computes
 version of the last few reviews is cached.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Downloads that are generated while they are sent."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Iterator
 from urllib.parse import quote

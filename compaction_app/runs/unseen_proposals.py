@@ -1,7 +1,5 @@
 """Proposals that the user has not seen yet, as pages and sockets show them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 

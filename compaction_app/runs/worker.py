@@ -21,8 +21,6 @@ An event is a row, written in one transaction with the proposals it changes and 
 announced. A worker that has lost its lease writes nothing more: LostLease.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -43,17 +41,9 @@ from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import EventKind, RunState
 from compaction_app.core.store import DeletionStore
 from compaction_app.models import Proposal, Run, RunEvent
+from compaction_app.planning import snapshots
 from compaction_app.planning.hook_runner import PINNED_SEQ, before_compact, save_pins
 from compaction_app.planning.plan import MANUAL_PLANNER, Plan, PlanListener, effective_parameters, planner_of_run
-from compaction_app.planning.snapshots import (
-    is_prepared,
-    is_unchanged,
-    prepare_snapshot,
-    read_snapshot_texts,
-    save_snapshot,
-    session_as_prepared,
-    snapshot_of,
-)
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.index.indexer import index_file
 from sessions_app.jobs.job import worker_name
@@ -313,18 +303,18 @@ def _prepare(run: Run, session: Session, carried: Carried, recorder: Recorder) -
     home = Path.home()
     effective = effective_parameters(session.agent_settings(home), run.requested_parameters)
     window = ContextWindowLookup(home).window_of_session(session)
-    prepared = prepare_snapshot(
+    prepared = snapshots.prepare_snapshot(
         session,
         run.leaf_id,
         effective.values,
         window.value if window is not None else None,
         run.writer,
     )
-    save_snapshot(run, prepared)
+    snapshots.save_snapshot(run, prepared)
     Run.objects.filter(pk=run.pk).update(context=msgspec.to_builtins(prepared.context_size))
-    transcript = prepared.transcript(read_snapshot_texts(session.real_path(), prepared))
+    transcript = prepared.transcript(snapshots.read_snapshot_texts(session.real_path(), prepared))
     answers = before_compact(
-        lambda: session_as_prepared(session, prepared),
+        lambda: snapshots.session_as_prepared(session, prepared),
         prepared.leaf_id,
         transcript,
         run.reason,
@@ -352,13 +342,13 @@ def _carried(run: Run) -> Carried:
 def _without_replaced(carried: Carried, run: Run) -> Carried:
     """The carried targets, without blocks of entries whose content was replaced since: the indexes now name other
     blocks."""
-    if run.replaces is None or not is_prepared(run.replaces):
+    if run.replaces is None or not snapshots.is_prepared(run.replaces):
         return carried
-    before, after = snapshot_of(run.replaces).prepared, snapshot_of(run).prepared
+    before, after = snapshots.snapshot_of(run.replaces).prepared, snapshots.snapshot_of(run).prepared
     return Carried(
-        [(target, origin) for target, origin in carried.targets if is_unchanged(target, before, after)],
-        [target for target in carried.pins if is_unchanged(target, before, after)],
-        [target for target in carried.unpinned if is_unchanged(target, before, after)],
+        [(target, origin) for target, origin in carried.targets if snapshots.is_unchanged(target, before, after)],
+        [target for target in carried.pins if snapshots.is_unchanged(target, before, after)],
+        [target for target in carried.unpinned if snapshots.is_unchanged(target, before, after)],
     )
 
 
@@ -401,11 +391,11 @@ def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Reco
 
 def _selected_before(run: Run, replaced: Run, store: DeletionStore) -> dict[Target, Origin]:
     """Choose again the undecided selection of the run that this one replaces; returns the new origins."""
-    before, after = snapshot_of(replaced).prepared, snapshot_of(run).prepared
+    before, after = snapshots.snapshot_of(replaced).prepared, snapshots.snapshot_of(run).prepared
     known = set(store.targets)
     wanted = {one.target: one.origin for one in replaced.proposals.order_by("order")}
     for target in wanted:
-        if is_unchanged(target, before, after):
+        if snapshots.is_unchanged(target, before, after):
             store.delete(request_of([target]))
     return {
         target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets if target not in known

@@ -10,8 +10,6 @@ A request is refused in the service's own words if they are known. The checks ar
 which proxies in front of it require: roles alternate, and a conversation with tool calls defines its tools.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,8 +9,6 @@ also tests its requests. Requests are kept in `requests`, with the times that te
 number of times that the same request was refused is kept.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -12,8 +12,6 @@ A request is refused in the service's own words if they are known. The checks ar
 a conversation must not end with an answer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -16,8 +16,6 @@ Thinking carries proof that it is returned unchanged: a signature of its text, a
 checksum inside the text.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -5,8 +5,6 @@ played through a proxy. Scripts that break a connection or an answer do so after
 manifest to plan for, otherwise immediately.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

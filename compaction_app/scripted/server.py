@@ -6,8 +6,6 @@ with ScriptedProvider() as provider:
     assert provider.requests[0].model == "good-plan"
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -9,8 +9,6 @@ Hooks are called before a summary is drafted, and before a human's summary is ap
 immediately, so that it can be watched, and is kept if the request fails.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time
@@ -28,13 +26,7 @@ from compaction_app.changes.entries import NOT_APPENDED, AppendPlan, append_entr
 from compaction_app.core.states import EventKind
 from compaction_app.core.transcript import prepare
 from compaction_app.models import SummaryDraft
-from compaction_app.planning.hook_runner import (
-    HookSummary,
-    after_compact,
-    ask_summary_hooks,
-    ask_tree_hooks,
-    never,
-)
+from compaction_app.planning import hook_runner
 from compaction_app.planning.model_registry import endpoint_of, model_named
 from compaction_app.planning.model_request import Summarizer
 from compaction_app.planning.plan import confirmed_model, effective_parameters
@@ -57,20 +49,20 @@ class AskedHooks(NamedTuple):
     """The task as changed by the hooks, and their answers."""
 
     task: SummaryTask
-    supplied: HookSummary | None
+    supplied: hook_runner.HookSummary | None
     """The draft of a hook; then no model is used."""
     messages: tuple[str, ...]
     label: str | None = None
     """The label that the hooks request for a move; None if no hooks were called for one."""
 
 
-def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> AskedHooks:
+def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = hook_runner.never) -> AskedHooks:
     """Call the hooks for a summary. Raises the errors of `ask_tree_hooks` and `ask_summary_hooks`, and BadInput
     `cancelled_by_hook`."""
     present = task.present
     session = session_row(present.path)
     if task.move is not None:
-        answers = ask_tree_hooks(present, task.move, session, stop)
+        answers = hook_runner.ask_tree_hooks(present, task.move, session, stop)
         task = task.with_focus(answers.focus)
     else:
         branch, reading = present.branch(), present.reading
@@ -78,14 +70,14 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
         transcript = prepare(branch, present.texts(branch), settings, reading.rules(), is_noise)
         if transcript is None or task.preparation is None:
             raise BadInput("nothing_to_summarise", f"{present.path} has nothing to summarise. Nothing was appended.")
-        answers = ask_summary_hooks(present, present.leaf_id, transcript, task.preparation, session, stop)
+        answers = hook_runner.ask_summary_hooks(present, present.leaf_id, transcript, task.preparation, session, stop)
     answers.require_not_cancelled()
     messages = tuple(one.text for one in answers.messages)
     label = None if task.move is None else answers.label
     return AskedHooks(keeping(task, answers.supplied), answers.supplied, messages, label)
 
 
-def keeping(task: SummaryTask, supplied: HookSummary | None) -> SummaryTask:
+def keeping(task: SummaryTask, supplied: hook_runner.HookSummary | None) -> SummaryTask:
     """The task with the kept entries and the files of a hook's summary."""
     if supplied is None:
         return task
@@ -96,7 +88,7 @@ def tell_hooks(task: SummaryTask, lines: tuple[bytes, ...], text: str, backup: P
     """Notify the hooks of a compaction that was appended; those of a move are notified when it is appended."""
     if task.is_compaction:
         path, summary = task.present.path, task.complete(text)
-        after_compact(path, session_row(path), lines, backup, from_hook=task.from_hook, summary=summary)
+        hook_runner.after_compact(path, session_row(path), lines, backup, from_hook=task.from_hook, summary=summary)
 
 
 State = SummaryDraft.State
@@ -247,16 +239,16 @@ def shown_task_of(draft: SummaryDraft) -> SummaryTask:
     return _recent.get(key, lambda: task_of(draft))
 
 
-def supplied_by(draft: SummaryDraft) -> HookSummary | None:
+def supplied_by(draft: SummaryDraft) -> hook_runner.HookSummary | None:
     """The data that a hook supplied; None if none did."""
     row: Mapping[str, Any] | None = draft.supplied
     if row is None:
         return None
     files = FileLists(tuple(row["read"]), tuple(row["modified"]))
-    return HookSummary(draft.generated, files, row["firstKept"], row["why"])
+    return hook_runner.HookSummary(draft.generated, files, row["firstKept"], row["why"])
 
 
-def supplied_as_row(supplied: HookSummary) -> dict[str, Any]:
+def supplied_as_row(supplied: hook_runner.HookSummary) -> dict[str, Any]:
     """The data that a hook supplied in addition to the text, as stored."""
     return {
         "read": list(supplied.files.read),

@@ -1,7 +1,5 @@
 """Summaries on their pages: the range to be replaced, the requests, and the subjects that a draft keeps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -19,14 +19,7 @@ from compaction_app.changes.change import lines_of
 from compaction_app.changes.compaction import require_writable
 from compaction_app.changes.entries import NOT_APPENDED, EntryChange, MakeChange, destination_of
 from compaction_app.changes.proof import ReadLine
-from compaction_app.core.summary_loss import (
-    DraftCheck,
-    JudgedSubjects,
-    Replacement,
-    drafted_branch_summary,
-    drafted_compaction,
-    with_draft,
-)
+from compaction_app.core import summary_loss
 from compaction_app.core.summary_prompt import SummaryKind
 from compaction_app.core.summary_ranges import (
     BRANCH_OUTPUT,
@@ -73,7 +66,7 @@ class SummaryTask:
     """The text of the compaction that this one follows."""
     left_out: int
     """The number of older messages among them that the model does not receive, because they do not fit."""
-    replacement: Replacement
+    replacement: summary_loss.Replacement
     """The replacement with an empty draft."""
     leaf_id: str | None
     """The entry after which the summary is appended; None before the first one."""
@@ -93,7 +86,7 @@ class SummaryTask:
             return self
         found = self.range.from_entry(first_kept_id)
         branch = self.present.tree.branch(self.present.leaf_id)
-        replacement = drafted_compaction(branch, self.replacement.before, found, "")
+        replacement = summary_loss.drafted_compaction(branch, self.replacement.before, found, "")
         return replace(self, range=found, replaced=found.summarised, replacement=replacement)
 
     def with_focus(self, focus: str) -> SummaryTask:
@@ -101,11 +94,11 @@ class SummaryTask:
         return replace(self, parts=tuple(part._replace(focus=focus) for part in self.parts))
 
     @cached_property
-    def check(self) -> DraftCheck:
+    def check(self) -> summary_loss.DraftCheck:
         """Judges drafts by the texts of the messages that are replaced and kept."""
         replaced, kept = self.replacement.replaced, self.replacement.kept
         texts = self.present.texts(message.source for message in (*replaced, *kept))
-        return DraftCheck(replaced, kept, texts, self.present.log.cwd)
+        return summary_loss.DraftCheck(replaced, kept, texts, self.present.log.cwd)
 
     @property
     def is_compaction(self) -> bool:
@@ -143,11 +136,11 @@ class SummaryTask:
         files = self.format.files_text(self.files)
         return f"{text.strip()}\n\n{files}" if files else text.strip()
 
-    def drafted(self, text: str) -> Replacement:
+    def drafted(self, text: str) -> summary_loss.Replacement:
         """The replacement with a draft and its lists, as if it were written."""
-        return with_draft(self.replacement, self.complete(text))
+        return summary_loss.with_draft(self.replacement, self.complete(text))
 
-    def judge(self, text: str) -> JudgedSubjects:
+    def judge(self, text: str) -> summary_loss.JudgedSubjects:
         """The subjects of the replaced range that a draft, with its lists, keeps."""
         return self.check.judge(self.complete(text))
 
@@ -240,7 +233,7 @@ def branch_task(
         conversation = form.conversation(_as_json(reading, messages_left(fitting.entries, context), line))
         left_messages = _as_json(reading, messages_left(left.entries, context), line)
         files = form.files(left_messages, _earlier(left.entries, line))
-    replacement = drafted_branch_summary(left, context, after, leaf_id, "")
+    replacement = summary_loss.drafted_branch_summary(left, context, after, leaf_id, "")
     return SummaryTask(
         present,
         form,
@@ -298,7 +291,7 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
             [one for some in recorded.values() for one in some],
             _earlier([one for one in earlier if one is not None], line),
         )
-    replacement = drafted_compaction(branch, context, found, "")
+    replacement = summary_loss.drafted_compaction(branch, context, found, "")
     return SummaryTask(
         present,
         form,

@@ -1,7 +1,5 @@
 """Addresses of entries and of their texts, for links on a page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """The only place that declares a text of a session safe."""
 
-from __future__ import annotations
-
 from django import template
 from django.utils.safestring import SafeString, mark_safe
 

@@ -1,7 +1,5 @@
 """Figures of certificates: the time to prove a write, and random plans by every writer."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from functools import partial

@@ -4,8 +4,6 @@ The sessions are made from generated pi sessions: one line for each block of a r
 the client's own lines in between.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import tempfile

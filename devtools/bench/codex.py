@@ -3,8 +3,6 @@
 The threads are made from pi sessions, with the lines that Codex records in addition to each item.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import tempfile

@@ -1,7 +1,5 @@
 """Figures of the pure core: the airlock, the tools, preparation and the planner."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial

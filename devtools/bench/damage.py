@@ -1,7 +1,5 @@
 """Damaged sessions, and whether their repairs account for every byte."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

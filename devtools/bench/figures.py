@@ -1,7 +1,5 @@
 """Figures, and how they are measured."""
 
-from __future__ import annotations
-
 import gc
 import statistics
 import time

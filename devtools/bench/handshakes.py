@@ -6,8 +6,6 @@ the request to the plan. The times are therefore those of a user: they include t
 request starts a worker process, like every request after a minute without planning; the others find it running.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,27 +1,11 @@
 """Damaged sessions of any agent: lines that are torn or moved, or have values that no agent writes."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from .damage import (
-    Lines,
-    filled_with_nul,
-    glued,
-    torn_and_glued,
-    truncated,
-    with_blank_line,
-    with_byte_order_mark,
-    with_carriage_returns,
-    with_garbage,
-    with_invalid_utf8,
-    with_nul_line,
-    with_repeated_line,
-    with_value,
-)
+from . import damage
 
 DEEP: Final = 100_000
 """A depth of nesting that exceeds the limit of every reader."""
@@ -44,36 +28,36 @@ HOSTILE: Final[Sequence[Any]] = (
 """Values that replace those written by agents."""
 
 
-def with_flipped_bits(lines: Lines, chance: random.Random) -> Lines:
+def with_flipped_bits(lines: damage.Lines, chance: random.Random) -> damage.Lines:
     whole = bytearray(b"\n".join(lines))
     for _ in range(chance.randint(1, 8)):
         whole[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
     return bytes(whole).split(b"\n")
 
 
-def without_lines(lines: Lines, chance: random.Random) -> Lines:
+def without_lines(lines: damage.Lines, chance: random.Random) -> damage.Lines:
     start = chance.randrange(len(lines))
     return [*lines[:start], *lines[start + chance.randint(1, 3) :]] or lines[:1]
 
 
-def with_swapped_lines(lines: Lines, chance: random.Random) -> Lines:
+def with_swapped_lines(lines: damage.Lines, chance: random.Random) -> damage.Lines:
     first, second = chance.randrange(len(lines)), chance.randrange(len(lines))
     swapped = list(lines)
     swapped[first], swapped[second] = lines[second], lines[first]
     return swapped
 
 
-def with_nested_line(lines: Lines, chance: random.Random) -> Lines:
+def with_nested_line(lines: damage.Lines, chance: random.Random) -> damage.Lines:
     at = chance.randint(0, len(lines))
     nested = chance.choice((b"[" * DEEP + b"]" * DEEP, b'{"type":' * DEEP + b"1" + b"}" * DEEP))
     return [*lines[:at], nested, *lines[at:]]
 
 
-def with_hostile_value(lines: Lines, chance: random.Random) -> Lines:
+def with_hostile_value(lines: damage.Lines, chance: random.Random) -> damage.Lines:
     return _with_value_at_random(lines, chance, lambda _: chance.choice(HOSTILE))
 
 
-def with_value_of_another(lines: Lines, chance: random.Random) -> Lines:
+def with_value_of_another(lines: damage.Lines, chance: random.Random) -> damage.Lines:
     """The lines, with one value replaced by that of the same name from another line, or by a hostile one."""
     other = _object(chance.choice(lines))
 
@@ -84,7 +68,7 @@ def with_value_of_another(lines: Lines, chance: random.Random) -> Lines:
     return _with_value_at_random(lines, chance, replaced)
 
 
-def without_value(lines: Lines, chance: random.Random) -> Lines:
+def without_value(lines: damage.Lines, chance: random.Random) -> damage.Lines:
     at = chance.randrange(len(lines))
     data = _object(lines[at])
     places = _places(data)
@@ -95,15 +79,22 @@ def without_value(lines: Lines, chance: random.Random) -> Lines:
     return [*lines[:at], json.dumps(data).encode(), *lines[at + 1 :]]
 
 
-DAMAGES: Final[Sequence[Callable[[Lines, random.Random], Lines]]] = (
-    *(truncated, glued, torn_and_glued, filled_with_nul, with_nul_line, with_repeated_line),
+DAMAGES: Final[Sequence[Callable[[damage.Lines, random.Random], damage.Lines]]] = (
     *(
-        with_invalid_utf8,
-        with_byte_order_mark,
-        with_carriage_returns,
-        with_blank_line,
-        with_value,
-        with_garbage,
+        damage.truncated,
+        damage.glued,
+        damage.torn_and_glued,
+        damage.filled_with_nul,
+        damage.with_nul_line,
+        damage.with_repeated_line,
+    ),
+    *(
+        damage.with_invalid_utf8,
+        damage.with_byte_order_mark,
+        damage.with_carriage_returns,
+        damage.with_blank_line,
+        damage.with_value,
+        damage.with_garbage,
     ),
     *(with_flipped_bits, without_lines, with_swapped_lines, with_nested_line),
     *(with_hostile_value, with_value_of_another, without_value) * 5,
@@ -121,7 +112,9 @@ def damaged_lines(lines: Sequence[bytes], chance: random.Random) -> bytes:
     return b"\n".join(broken) + chance.choice((b"\n", b"\n", b""))
 
 
-def _with_value_at_random(lines: Lines, chance: random.Random, value_for: Callable[[object], Any]) -> Lines:
+def _with_value_at_random(
+    lines: damage.Lines, chance: random.Random, value_for: Callable[[object], Any]
+) -> damage.Lines:
     at = chance.randrange(len(lines))
     data = _object(lines[at])
     places = _places(data)

@@ -4,8 +4,6 @@ The provider records when it has written the last byte of a call, and when a cli
 the arrival at a browser's socket are measured with the same clock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -4,8 +4,6 @@ Times are those of whole requests over the loopback interface, so slightly more 
 counted in a separate process, on the same database.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The cost of rendering: 200 entries of a session as pages load them, rendered and as recorded."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The share of the content needed later in real sessions that plans would have lost, by both measures."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple

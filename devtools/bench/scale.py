@@ -1,7 +1,5 @@
 """Performance at scale: commands in separate processes, on generated files, with their peak memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

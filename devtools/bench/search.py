@@ -4,8 +4,6 @@ Times are those of whole requests of the page over the loopback interface, so sl
 processor time of the server's process, user and system, varies less while other processes run.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import statistics

@@ -1,7 +1,5 @@
 """Sessions for measurements: real ones if the corpus exists, and generated ones of any size."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

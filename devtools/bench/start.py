@@ -1,7 +1,5 @@
 """The start-up time of a command, compared with importing Django's models in the same environment."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

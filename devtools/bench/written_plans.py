@@ -1,7 +1,5 @@
 """Random accepted plans on session files of any agent, written to a copy by each writer and read again."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

@@ -5,8 +5,6 @@ deletion requests, and a scripted run of the five tools. Each section is rebuilt
 compared; the first difference is reported with its path.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ look_back ──▶ hindsights of a branch, kept with the document
 update    ──▶ rows of all sessions with compactions that have changed since they were looked at
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path

@@ -6,8 +6,6 @@ Of each session, the branch from which its agent continues is measured, and its 
 made. A session that cannot be read is recorded as such, and the others are measured.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """The pages of the lab: experiments, the form that starts one, the figures of one with the losses of each strategy, two
 experiments side by side, and exports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

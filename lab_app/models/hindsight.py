@@ -3,8 +3,6 @@
 They can be computed again from the sessions at any time.
 """
 
-from __future__ import annotations
-
 from typing import Self
 
 from django.db import models

@@ -19,8 +19,6 @@ done worse without the deleted content. They do not contain the agent's calls to
 made a summary.
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

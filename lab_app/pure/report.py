@@ -5,8 +5,6 @@ Tokens are the agents' estimates; a cost is in US dollars, and only for sessions
 losses are also drawn by the kept share, with the minimum possible loss.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -14,8 +14,6 @@ A strategy that takes no share is measured at the share that it deletes. The sim
 the objects of the same tool calls, until the share is reached; entries that the airlock refuses are kept.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -6,8 +6,6 @@
 One trial has the deleted tokens, the lost references, and the cost; nothing is written.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise

@@ -6,8 +6,6 @@ bridge_core.js it has the text of that file, one line of which names the connect
     const CONNECTION = "/home/me/.local/share/redline/connections/pi.json";
 """
 
-from __future__ import annotations
-
 import json
 import re
 from abc import abstractmethod

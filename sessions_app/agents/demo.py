@@ -5,8 +5,6 @@ thought, a fork, a label, a damaged line; and it is large enough to be due for c
 created again. `SessionStory` builds such a session step by step.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple

@@ -4,8 +4,6 @@ Providers' rules (`broken_pairs`) are checked in each generation of the agents: 
 branch that the agents continue comes first, then the others: a fault that they share is found once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Redline's own database: migrated on opening, after a copy; a newer one is refused."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager

@@ -14,8 +14,6 @@
 Commands end with exit code 6 for all of them.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sqlite3

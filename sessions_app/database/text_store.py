@@ -14,8 +14,6 @@ has two steps. The row of the passage is removed immediately, so that nothing fi
 many passages together: `fts5vocab` reads them from the index itself (`purge`).
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """EDGE: an agent's SQLite database, opened while the agent may use it. No view or trigger in it is executed."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager

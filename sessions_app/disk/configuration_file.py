@@ -4,8 +4,6 @@ A name that is a link stays a link: its target is replaced, if that is a regular
 must not be outside of it.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

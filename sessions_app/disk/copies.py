@@ -4,8 +4,6 @@ A copy is written under a draft name, with the mode and owner of a given file, s
 fails, its unfinished files are removed.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Iterator

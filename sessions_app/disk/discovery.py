@@ -1,7 +1,5 @@
 """EDGE: finding the sessions below a root, and the reasons for refusing other files."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Mapping

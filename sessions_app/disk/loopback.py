@@ -3,8 +3,6 @@
 Only Linux shows the latter, and only of processes that this user may inspect.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

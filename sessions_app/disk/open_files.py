@@ -6,8 +6,6 @@ line by line, as the known agents do, has the file open only for moments. Locks 
 without taking one, which would hold it for a moment in which its owner would be refused.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Iterator

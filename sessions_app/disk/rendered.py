@@ -5,8 +5,6 @@ session for as long as it is open, so that nothing changes while it is read. A s
 whole, and rendered as lines in memory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

@@ -4,8 +4,6 @@ The system reports changes if it can (inotify, FSEvents); if it has run out of w
 every POLL_MILLISECONDS instead.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

@@ -1,7 +1,5 @@
 """The context window of a session's model, and the settings and version of its agent on this computer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

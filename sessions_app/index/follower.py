@@ -7,8 +7,6 @@ LISTING_SECONDS. Changes take precedence over the backlog, so that a live sessio
 others have been indexed.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat
@@ -31,17 +29,8 @@ from sessions_app.models import Session
 from sessions_app.server.broadcast import SESSIONS, publish
 from sessions_app.sessionlog.errors import RedlineError
 
+from . import index_store
 from .context_window_lookup import refresh_windows
-from .index_store import (
-    IndexedFile,
-    SeenFile,
-    known_files,
-    mark_missing,
-    mark_missing_below,
-    present_files,
-    seen_file,
-    seen_session,
-)
 from .indexer import IndexTotals, ReadOptions, batches, index_batch
 from .progress import Indexing, ReadSoFar
 from .roots import configured_roots, discover_in, managed_root, record_unread
@@ -125,9 +114,9 @@ class Follower:
         self._watcher = Watcher()
         self._announcer = Announcer()
         self._total = IndexTotals()
-        self._waiting: deque[dict[Path, SeenFile]] = deque()
+        self._waiting: deque[dict[Path, index_store.SeenFile]] = deque()
         """Files to be indexed, by batch."""
-        self._refused: dict[Path, SeenFile] = {}
+        self._refused: dict[Path, index_store.SeenFile] = {}
         """Files that could not be indexed, with their state: they are not tried again until they change."""
         self._roots: dict[Path, str] = {}
         """The configured roots, with the agents whose sessions they have."""
@@ -191,8 +180,8 @@ class Follower:
             others = there.keys() - with_databases
             self._watcher.watch([path for path in others if not others & set(path.parents)], with_databases)
             self._there = there
-        known = known_files()
-        waiting: dict[Path, SeenFile] = {}
+        known = index_store.known_files()
+        waiting: dict[Path, index_store.SeenFile] = {}
         faults: dict[str, str] = {}
         changed = refresh_windows(self._total.lookup)
         for root in self._roots:
@@ -211,10 +200,12 @@ class Follower:
         took = time.monotonic() - started
         self._next_scan = time.monotonic() + max(SCAN_SECONDS, 20 * took)
 
-    def _scan_root(self, root: Path, known: dict[Path, IndexedFile], waiting: dict[Path, SeenFile]) -> list[int]:
+    def _scan_root(
+        self, root: Path, known: dict[Path, index_store.IndexedFile], waiting: dict[Path, index_store.SeenFile]
+    ) -> list[int]:
         """Add new and changed files below a root to `waiting`; returns the keys of missing sessions."""
         if not root.is_dir():
-            return mark_missing_below(root, present_files(known), set())
+            return index_store.mark_missing_below(root, index_store.present_files(known), set())
         if keeps_database(self._roots[root]):
             self._listed[root] = databases_in(root)
         found = discover_in(root, self._roots[root])
@@ -222,16 +213,18 @@ class Follower:
         there = set()
         for path in found.paths:
             row = known.get(path)
-            seen = seen_session(path, row, found.changed_ns.get(path))
+            seen = index_store.seen_session(path, row, found.changed_ns.get(path))
             if row is not None:
                 there.add(row.key)
             if seen is None or self._refused.get(path) == seen:
                 continue
             if row is None or not row.is_still(seen):
                 waiting[path] = seen
-        return mark_missing_below(root, present_files(known), there, [refused.path for refused in found.refused])
+        return index_store.mark_missing_below(
+            root, index_store.present_files(known), there, [refused.path for refused in found.refused]
+        )
 
-    def _wait_for(self, files: dict[Path, SeenFile]) -> None:
+    def _wait_for(self, files: dict[Path, index_store.SeenFile]) -> None:
         """Queue files, the most recently written first."""
         latest_first = dict(sorted(files.items(), key=lambda item: -item[1].mtime_ns))
         self._waiting = deque(_batches(latest_first))
@@ -243,12 +236,12 @@ class Follower:
         if not self._demo_offered:
             self._demo_offered = True
             demo = offer_demo()
-            if demo is not None and (seen := seen_file(demo)) is not None:
+            if demo is not None and (seen := index_store.seen_file(demo)) is not None:
                 self._wait_for({demo: seen})
                 return
         self._announcer.finish()
 
-    def _index(self, files: Mapping[Path, SeenFile]) -> None:
+    def _index(self, files: Mapping[Path, index_store.SeenFile]) -> None:
         for listed in index_batch(list(files), self._total, ReadOptions(report=self._announcer.report_read)):
             path, seen = listed.path, files[listed.path]
             if listed.fault:
@@ -265,7 +258,7 @@ class Follower:
         self._total = IndexTotals()
         gone, files = set(), {}
         for path in {*changes.files, *_found_in(changes.directories)}:
-            seen = seen_file(path)
+            seen = index_store.seen_file(path)
             if seen is not None:
                 files[path] = seen
             elif path.is_file():
@@ -277,8 +270,12 @@ class Follower:
         self._index_changed(files)
         lost = []
         if gone:
-            lost = [key for key, path in present_files(known_files()) if gone & {path, *path.parents}]
-            mark_missing(lost)
+            lost = [
+                key
+                for key, path in index_store.present_files(index_store.known_files())
+                if gone & {path, *path.parents}
+            ]
+            index_store.mark_missing(lost)
         self._announce_changed(lost)
 
     def _list_databases(self) -> None:
@@ -286,8 +283,8 @@ class Follower:
         started = time.monotonic()
         self._total = IndexTotals()
         roots, self._unlisted = self._unlisted & self._there.keys(), set()
-        known = known_files()
-        found: dict[Path, SeenFile] = {}
+        known = index_store.known_files()
+        found: dict[Path, index_store.SeenFile] = {}
         lost = []
         for root in roots:
             with suppress(RedlineError):  # the next full scan reports it
@@ -298,7 +295,7 @@ class Follower:
         took = time.monotonic() - started
         self._next_listing = time.monotonic() + max(LISTING_SECONDS, 20 * took)
 
-    def _index_changed(self, files: Mapping[Path, SeenFile]) -> None:
+    def _index_changed(self, files: Mapping[Path, index_store.SeenFile]) -> None:
         self._announcer.add(seen.size for seen in files.values())
         for batch in _batches(files):
             self._index(batch)
@@ -309,7 +306,7 @@ class Follower:
             self._announcer.finish()
 
 
-def _batches(files: Mapping[Path, SeenFile]) -> Iterator[dict[Path, SeenFile]]:
+def _batches(files: Mapping[Path, index_store.SeenFile]) -> Iterator[dict[Path, index_store.SeenFile]]:
     for paths in batches({path: seen.size for path, seen in files.items()}):
         yield {path: files[path] for path in paths}
 

@@ -4,8 +4,6 @@ Each session is written by one indexing process at a time. No content of a sessi
 entries of `read_entries`.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import zlib

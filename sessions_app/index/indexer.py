@@ -22,18 +22,10 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 from django.db import connections
 
+from sessions_app.agents import registry
 from sessions_app.agents.edge.installed_version import Version
 from sessions_app.agents.pure.format import Reader
 from sessions_app.agents.reading import Reading
-from sessions_app.agents.registry import (
-    AGENTS,
-    NOTHING_APPENDED,
-    READERS,
-    choose_reader,
-    fitting_reader,
-    generation_of,
-    may_show_another,
-)
 from sessions_app.disk.discovery import RefusedPath
 from sessions_app.disk.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader, real_path, reported
 from sessions_app.models import Session
@@ -48,24 +40,8 @@ from sessions_app.sessionlog.text import is_noise, title_of, title_of_prompt
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import branch_sample, read_place
 
+from . import index_store
 from .context_window_lookup import ContextWindowLookup, refresh_windows
-from .index_store import (
-    BATCH,
-    IndexedFile,
-    find_rows,
-    insert_entries,
-    known_files,
-    known_paths,
-    lock_place,
-    mark_missing_below,
-    only_indexer,
-    read_entries,
-    record_fault,
-    remove_entries,
-    require_name,
-    seen_session,
-    write_read,
-)
 from .progress import ReadSoFar, Report
 from .roots import configured_roots, discover_in, record_unread, root_for
 
@@ -160,14 +136,14 @@ def index_roots(*, rebuild: bool = False, report: Report = str, texts: OpenTexts
     """Index every configured root that exists. Files with the size and the time of the index are not opened."""
     total = IndexTotals()
     refresh_windows(total.lookup)
-    known = {} if rebuild else known_files()
+    known = {} if rebuild else index_store.known_files()
     for root in configured_roots():
         path = Path(root.path)
         try:
             if _is_directory(path):
                 _index_directory(path, total, ReadOptions(rebuild, report), texts, known)
             else:
-                mark_missing_below(path, known_paths(), set())
+                index_store.mark_missing_below(path, index_store.known_paths(), set())
         except RedlineError as fault:
             total.faults.append(RefusedPath(path, fault.message))
             total.unlisted.append(total.faults[-1])
@@ -207,9 +183,9 @@ def index_file(
 
     Raises the errors of reading it; an unknown file then stays unknown.
     """
-    require_name(path)
-    with only_indexer(path):
-        rows, made = find_rows([path])
+    index_store.require_name(path)
+    with index_store.only_indexer(path):
+        rows, made = index_store.find_rows([path])
         session, is_new = rows[path], path in made
         try:
             scan = _read(session, path, total or IndexTotals(), ReadOptions(rebuild, report, texts), is_new=is_new)
@@ -217,7 +193,7 @@ def index_file(
             if is_new:
                 session.delete()
             else:
-                record_fault(session, fault)
+                index_store.record_fault(session, fault)
             raise
         _write([scan])
     return session
@@ -228,10 +204,10 @@ def _index_directory(
     total: IndexTotals,
     options: ReadOptions,
     texts: OpenTexts,
-    indexed: Mapping[Path, IndexedFile] = MappingProxyType({}),
+    indexed: Mapping[Path, index_store.IndexedFile] = MappingProxyType({}),
 ) -> None:
     """Index the sessions below a directory, except those whose state equals that in `indexed`."""
-    known = known_paths()
+    known = index_store.known_paths()
     found = discover_in(directory, root_for(directory)[0].agent)
     record_unread(directory, found.unread)
     total.unread += [RefusedPath(directory, found.unread)] if found.unread else []
@@ -240,7 +216,7 @@ def _index_directory(
     sizes, there = {}, set()
     for path in found.paths:
         row = indexed.get(path)
-        seen = seen_session(path, row, found.changed_ns.get(path))
+        seen = index_store.seen_session(path, row, found.changed_ns.get(path))
         if row is not None and seen is not None and row.is_still(seen):
             there.add(row.key)
             total.count(row.entries, row.size, row.damaged)
@@ -248,7 +224,7 @@ def _index_directory(
             # Reading will report a file that cannot be inspected.
             sizes[path] = seen.size if seen is not None else 0
     there |= _index_files(sizes, total, options, texts)
-    mark_missing_below(directory, known, there, [refused.path for refused in found.refused])
+    index_store.mark_missing_below(directory, known, there, [refused.path for refused in found.refused])
 
 
 def _index_files(sizes: Mapping[Path, int], total: IndexTotals, options: ReadOptions, texts: OpenTexts) -> set[int]:
@@ -271,7 +247,7 @@ def _halves(sizes: Mapping[Path, int]) -> tuple[dict[Path, int], dict[Path, int]
     """The files in two parts, each of about half of their bytes, which never wait for a lock of the other's files."""
     together: dict[int, dict[Path, int]] = defaultdict(dict)
     for path, size in sizes.items():
-        together[lock_place(path)][path] = size
+        together[index_store.lock_place(path)][path] = size
     parts: tuple[dict[Path, int], dict[Path, int]] = ({}, {})
     balance = 0
     for group in sorted(together.values(), key=lambda group: -sum(group.values())):
@@ -317,7 +293,7 @@ def index_batch(paths: Sequence[Path], total: IndexTotals, options: ReadOptions)
     listed = [IndexResult(path, None, fault) for path in paths if (fault := _unusable(path))]
     usable = [path for path in paths if path not in {one.path for one in listed}]
     try:
-        with only_indexer(*usable):
+        with index_store.only_indexer(*usable):
             listed += _index_locked(usable, total, options)
     except RedlineError as fault:
         listed += [IndexResult(path, None, fault.message) for path in usable]
@@ -328,7 +304,7 @@ def index_batch(paths: Sequence[Path], total: IndexTotals, options: ReadOptions)
 def _unusable(path: Path) -> str:
     """Why a path cannot be stored in the database; empty if it can."""
     try:
-        require_name(path)
+        index_store.require_name(path)
     except RedlineError as fault:
         return fault.message
     return ""
@@ -337,12 +313,12 @@ def _unusable(path: Path) -> str:
 def _index_locked(paths: Sequence[Path], total: IndexTotals, options: ReadOptions) -> list[IndexResult]:
     listed = []
     scans: list[Scan] = []
-    rows, made = find_rows(paths)
+    rows, made = index_store.find_rows(paths)
     for path, session in rows.items():
         try:
             scans.append(_read(session, path, total, options, is_new=path in made))
         except RedlineError as fault:
-            record_fault(session, fault)
+            index_store.record_fault(session, fault)
             listed.append(IndexResult(path, session.pk, fault.message))
         else:
             listed.append(IndexResult(path, session.pk))
@@ -367,7 +343,7 @@ def _read(session: Session, path: Path, total: IndexTotals, options: ReadOptions
 def _write(scans: Iterable[Scan]) -> None:
     changed = [scan for scan in scans if scan.changed]
     if changed:
-        first_keys = write_read([(scan.session, scan.pending) for scan in changed])
+        first_keys = index_store.write_read([(scan.session, scan.pending) for scan in changed])
         for scan, first_key in zip(changed, first_keys, strict=True):
             scan.stored(first_key)
 
@@ -485,15 +461,15 @@ class Scan:
         if previous is None:
             self._forget()
         if not self._is_new:
-            remove_entries(session, state.next_offset)
+            index_store.remove_entries(session, state.next_offset)
         start = state.next_offset
         for line in split_lines(self._reader.chunks(start), offset=start, number=state.next_number):
             self._read(line)
-            if len(self.pending) >= BATCH:
+            if len(self.pending) >= index_store.BATCH:
                 self._require_session()
                 self._check_ids()
                 self._note_pending()
-                first_key = insert_entries(session, self.pending)
+                first_key = index_store.insert_entries(session, self.pending)
                 if self._texts is not None:
                     self._texts.stored(first_key, len(self.pending))
                 self.pending.clear()
@@ -581,7 +557,7 @@ class Scan:
         """Whether an entry may change the reader of the session, because nothing else determines it."""
         if self._chosen_reader:
             return False
-        return may_show_another(entry, self.session.read_as, self._agent)
+        return registry.may_show_another(entry, self.session.read_as, self._agent)
 
     def _require_session(self) -> None:
         require_session(self._parser.state, str(self.path), self._reader.head)
@@ -637,7 +613,7 @@ class Scan:
         """All entries of the session."""
         if len(self.pending) == self._count:
             return self.pending
-        return [*read_entries(self.session, self._reader, self._parser.state.version), *self.pending]
+        return [*index_store.read_entries(self.session, self._reader, self._parser.state.version), *self.pending]
 
     def _branch(self, leaf_id: str) -> list[Entry]:
         return self.session.agent.format.tree(self._entries()).branch(leaf_id)
@@ -663,9 +639,9 @@ class Scan:
             self._conversation.add(context.messages)
         self._carried.clear()
 
-    def _choose_reader(self, entries: Sequence[Entry], own: Mapping[str, str] = NOTHING_APPENDED) -> Reading:
+    def _choose_reader(self, entries: Sequence[Entry], own: Mapping[str, str] = registry.NOTHING_APPENDED) -> Reading:
         self._decided_by = None
-        return choose_reader(
+        return registry.choose_reader(
             entries,
             chosen=self._chosen_reader,
             agent=self._agent,
@@ -696,16 +672,16 @@ class Scan:
 
     def _recorded_reader(self, key: str) -> str:
         """The reader of the versions that the lines record so far; empty if they record none."""
-        agent = AGENTS[key]
+        agent = registry.AGENTS[key]
         recorded = agent.format.recorded_version(self._parser.state)
-        return generation_of(agent, recorded.numbers).reader.name if recorded is not None else ""
+        return registry.generation_of(agent, recorded.numbers).reader.name if recorded is not None else ""
 
     def _reader_so_far(self) -> Reader:
         """The reader of the session; at first, the one that the entries in the totals show."""
         session = self.session
-        if session.read_as not in READERS:
+        if session.read_as not in registry.READERS:
             session.read_as = self._choose_reader(self._signs).reader.name
-        return READERS[session.read_as]
+        return registry.READERS[session.read_as]
 
     @cached_property
     def _chosen_reader(self) -> str:
@@ -745,7 +721,7 @@ class Scan:
             session.context_ratio, session.context_estimate = size.ratio, tally.estimate
             session.overflow = tally.overflow
             branch = self._branch(tally.leaf_id) if tally.measure.is_of_another_context else []
-            session.fitting_reader = fitting_reader(session.agent, branch, self._reader_so_far())
+            session.fitting_reader = registry.fitting_reader(session.agent, branch, self._reader_so_far())
             session.tokens_after_first = tally.after_first or 0
         broken = self._conversation.broken if self._conversation is not None else None
         session.broken = broken.sentence if broken is not None else ""

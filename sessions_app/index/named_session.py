@@ -5,8 +5,6 @@ own entries for the agent's. `known_sessions` and `known_session` serve commands
 nothing is created or migrated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path

@@ -3,8 +3,6 @@
 Kept in memory: a new follower sends them again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The directories that contain sessions: the configured roots, those that the user added on the settings page, and
 Redline's own, the managed root."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,6 @@ A migrated copy has version 3, beside a session of version 1 or 2 or one without
 damage; the bytes that it lost are in another file.
 """
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path

@@ -5,8 +5,6 @@ Only the code that made a step knows its effect on the database. It adds a settl
 under every lock before anything else.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager

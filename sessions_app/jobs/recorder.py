@@ -1,7 +1,5 @@
 """What a worker records about a job that it has claimed, its heartbeat, and the ways in which a job ends early."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

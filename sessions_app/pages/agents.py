@@ -1,7 +1,5 @@
 """The pages on which agents are connected, so that they ask before they compact."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,46 +13,23 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
+from sessions_app import connections
 from sessions_app.agents.base import Agent
 from sessions_app.agents.edge.installed_version import program_on_path
 from sessions_app.agents.registry import version_installed
-from sessions_app.connections import (
-    AGENTS_WITH_BRIDGES,
-    ConfigurationChange,
-    ConnectionTest,
-    all_connections,
-    connect,
-    connection_of,
-    disconnect,
-    planned_connection,
-    planned_removal,
-    redline_command,
-    revocation_note,
-    revoke,
-    status_of_connection,
-    try_connection,
-)
 from sessions_app.disk.configuration_file import read_configuration_file
 from sessions_app.server.connection_files import ConnectedAgent
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
-from sessions_app.web.pages import (
-    CheckedField,
-    InlineField,
-    acts_on_post,
-    named_directory,
-    redirect,
-    require_valid,
-    status_of,
-)
+from sessions_app.web import pages
 
 
 class ConnectionForm(forms.Form):
     """A connection of an agent, and the change that was shown."""
 
-    bound_field_class = InlineField
+    bound_field_class = pages.InlineField
 
-    project = CheckedField(
-        lambda text: str(named_directory(text, "no_such_project")),
+    project = pages.CheckedField(
+        lambda text: str(pages.named_directory(text, "no_such_project")),
         max_length=4_000,
         required=False,
         label="Project",
@@ -72,8 +47,8 @@ class ConnectionForm(forms.Form):
 def shown_agents() -> list[dict[str, Any]]:
     """The agents that can request reviews, connected and installed ones first, each with its connections: for all
     projects, or for single ones. Raises SystemFailure."""
-    connected = all_connections()
-    found = [_shown(agent, connected) for agent in AGENTS_WITH_BRIDGES.values()]
+    connected = connections.all_connections()
+    found = [_shown(agent, connected) for agent in connections.AGENTS_WITH_BRIDGES.values()]
     return sorted(found, key=lambda shown: (not shown["connections"], not shown["program"]))
 
 
@@ -85,7 +60,7 @@ def _shown(agent: Agent, connected: list[ConnectedAgent]) -> dict[str, Any]:
         "agent": agent,
         "program": program_on_path(agent.client.program) or "",
         "version": ".".join(map(str, version)) if version is not None else "",
-        "connections": [(one, status_of_connection(one)) for one in own],
+        "connections": [(one, connections.status_of_connection(one)) for one in own],
         "is_everywhere": is_everywhere,
         # The file for all projects, if it has a bridge without a connection.
         "unconnected_bridge": "" if is_everywhere else _unconnected_bridge(agent),
@@ -103,7 +78,7 @@ def _unconnected_bridge(agent: Agent) -> str:
 
 
 ACTIVE_NAV: Final = {"active_nav": "agents"}
-Plan = Callable[[str, Path | None], ConfigurationChange]
+Plan = Callable[[str, Path | None], connections.ConfigurationChange]
 
 
 def _page(key: str) -> str:
@@ -122,16 +97,16 @@ def connect_agent(request: HttpRequest, key: str) -> HttpResponse:
     """The page that shows the change to connect an agent; a POST makes it, and tests the connection."""
     agent = _known(key)
     if request.method != "POST":
-        return _show(request, "connections/connect.html", agent, planned_connection)
+        return _show(request, "connections/connect.html", agent, connections.planned_connection)
     try:
-        change = _confirmed(request, agent, planned_connection)
-        one = connect(change, datetime.now(UTC))
+        change = _confirmed(request, agent, connections.planned_connection)
+        one = connections.connect(change, datetime.now(UTC))
     except RedlineError as fault:
-        return _show(request, "connections/connect.html", agent, planned_connection, fault)
-    tested = try_connection(agent, one, redline_command)
+        return _show(request, "connections/connect.html", agent, connections.planned_connection, fault)
+    tested = connections.try_connection(agent, one, connections.redline_command)
     words = [f"{agent.label} is connected {_where(one)}.", tested.sentence, *change.remarks]
     _add_message(request, tested, [*words, *change.next_steps])
-    return redirect("sessions:agents")
+    return pages.redirect("sessions:agents")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -139,47 +114,47 @@ def remove_agent(request: HttpRequest, key: str) -> HttpResponse:
     """The page that shows the change to remove a connection; a POST makes it, or only revokes the token."""
     agent = _known(key)
     if request.method != "POST":
-        return _show(request, "connections/remove.html", agent, planned_removal)
+        return _show(request, "connections/remove.html", agent, connections.planned_removal)
     message = f"{agent.label} is no longer connected, and its token is void."
     try:
         if "revoke" in request.POST:
             form = ConnectionForm(request.POST)
-            require_valid(form)
-            one = connection_of(key, form.directory)
-            revoke(one)
-            message = f"{message} {revocation_note(one)}"
+            pages.require_valid(form)
+            one = connections.connection_of(key, form.directory)
+            connections.revoke(one)
+            message = f"{message} {connections.revocation_note(one)}"
         else:
-            disconnect(_confirmed(request, agent, planned_removal))
+            connections.disconnect(_confirmed(request, agent, connections.planned_removal))
     except RedlineError as fault:
-        return _show(request, "connections/remove.html", agent, planned_removal, fault)
+        return _show(request, "connections/remove.html", agent, connections.planned_removal, fault)
     messages.success(request, message)
-    return redirect("sessions:agents")
+    return pages.redirect("sessions:agents")
 
 
-@acts_on_post(_page)
+@pages.acts_on_post(_page)
 def test_agent(request: HttpRequest, key: str) -> HttpResponse:
     """Run the installed agent, to check that it requests a review."""
     agent, name = _known(key), request.POST.get("name", "")
-    one = next((one for one in all_connections() if (one.agent, one.name) == (key, name)), None)
+    one = next((one for one in connections.all_connections() if (one.agent, one.name) == (key, name)), None)
     if one is None:
         messages.warning(request, f"{agent.label} is not connected any more.")
     else:
-        tested = try_connection(agent, one, redline_command)
+        tested = connections.try_connection(agent, one, connections.redline_command)
         _add_message(request, tested, [tested.sentence])
-    return redirect("sessions:agents")
+    return pages.redirect("sessions:agents")
 
 
 def _known(key: str) -> Agent:
     """The agent with this key. Raises Http404."""
-    if key not in AGENTS_WITH_BRIDGES:
+    if key not in connections.AGENTS_WITH_BRIDGES:
         raise Http404
-    return AGENTS_WITH_BRIDGES[key]
+    return connections.AGENTS_WITH_BRIDGES[key]
 
 
-def _confirmed(request: HttpRequest, agent: Agent, plan: Plan) -> ConfigurationChange:
+def _confirmed(request: HttpRequest, agent: Agent, plan: Plan) -> connections.ConfigurationChange:
     """The change, if it is the one that was shown. Raises Conflict `other_change` and what `plan` raises."""
     form = ConnectionForm(request.POST)
-    require_valid(form)
+    pages.require_valid(form)
     change = plan(agent.key, form.directory)
     if change.digest != form.cleaned_data["digest"]:
         raise Conflict(
@@ -195,13 +170,13 @@ def _show(
     form = ConnectionForm(request.POST if request.method == "POST" else request.GET)
     change, note = None, ""
     try:
-        require_valid(form)
+        pages.require_valid(form)
         change = plan(agent.key, form.directory)
     except RedlineError as refused:
         fault = fault or refused
-    if plan is planned_removal and form.is_valid() and (change is None or isinstance(fault, SystemFailure)):
+    if plan is connections.planned_removal and form.is_valid() and (change is None or isinstance(fault, SystemFailure)):
         with suppress(RedlineError):  # not connected, or the connection is damaged
-            note = revocation_note(connection_of(agent.key, form.directory))
+            note = connections.revocation_note(connections.connection_of(agent.key, form.directory))
     program = program_on_path(agent.client.program)
     context = {
         "agent": agent,
@@ -213,10 +188,10 @@ def _show(
         **ACTIVE_NAV,
     }
     is_read = request.method != "POST" and isinstance(fault, BadInput)
-    return render(request, template, context, status=200 if is_read else status_of(fault))
+    return render(request, template, context, status=200 if is_read else pages.status_of(fault))
 
 
-def _add_message(request: HttpRequest, tested: ConnectionTest, sentences: list[str]) -> None:
+def _add_message(request: HttpRequest, tested: connections.ConnectionTest, sentences: list[str]) -> None:
     level = messages.SUCCESS if tested.has_asked else messages.WARNING
     messages.add_message(request, level, " ".join(sentences))
 

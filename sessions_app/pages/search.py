@@ -1,7 +1,5 @@
 """The page of the full-text search. htmx requests the same URL and receives only the results."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from django.http import HttpRequest, HttpResponse

@@ -3,8 +3,6 @@
 Roots, readers and context windows can be changed there. Every form is in FORMS, by its action.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

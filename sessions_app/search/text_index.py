@@ -5,8 +5,6 @@ than the last one is new, and a passage whose entry no longer has a row is remov
 and the next process continues where a killed one ended.
 """
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import time
@@ -18,16 +16,8 @@ from typing import Final
 from django.conf import settings
 
 from sessions_app.agents.registry import READERS
+from sessions_app.database import text_store
 from sessions_app.database.sqlite import UntilWritten
-from sessions_app.database.text_store import (
-    KIND_BITS,
-    Alike,
-    IndexedPassage,
-    SearchableSession,
-    TextStore,
-    close_idle,
-    passage_id,
-)
 from sessions_app.disk.files import SessionReader
 from sessions_app.index.index_store import index_lock, indexed_tree
 from sessions_app.index.indexer import IndexTotals, OpenTexts, RebuiltSession, TextSink
@@ -59,7 +49,7 @@ ANNOUNCED_SECONDS: Final = 1
 _log = logging.getLogger("redline")
 
 
-def text_progress(store: TextStore) -> TextProgress:
+def text_progress(store: text_store.TextStore) -> TextProgress:
     """The progress so far. A session that cannot be read is not counted."""
     return TextProgress(store.searchable(), _readable_count())
 
@@ -73,7 +63,7 @@ _readable_count: Final = UntilWritten(lambda: _readable().count())
 
 
 @contextmanager
-def only_text_indexer(seconds: float) -> Iterator[TextStore]:
+def only_text_indexer(seconds: float) -> Iterator[text_store.TextStore]:
     """The index, opened for writing by one process at a time.
 
     Raises Conflict `being_indexed` if another one takes longer, and SystemFailure.
@@ -88,9 +78,9 @@ def _text_lock(seconds: float) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _opened_store() -> Iterator[TextStore]:
+def _opened_store() -> Iterator[text_store.TextStore]:
     try:
-        with TextStore(settings.REDLINE_DATA_DIR) as store:
+        with text_store.TextStore(settings.REDLINE_DATA_DIR) as store:
             yield store
     except sqlite3.DatabaseError as fault:
         raise SystemFailure(
@@ -111,7 +101,7 @@ def index_with_texts(
     with _text_lock(WAIT_SECONDS):
         with _opened_store() as store:
             before = store.passages()
-        close_idle()
+        text_store.close_idle()
         total = index(_opened_texts)
         with _opened_store() as store:
             for progress in index_texts(store, before):
@@ -134,7 +124,7 @@ def _opened_texts() -> Iterator[TextSink]:
         yield begin
 
 
-def index_texts(store: TextStore, before: int | None = None) -> Iterator[TextProgress]:
+def index_texts(store: text_store.TextStore, before: int | None = None) -> Iterator[TextProgress]:
     """Bring the index up to date with the rows of sessions and entries, in steps of some 50 ms.
 
     `before` is the number of passages before those that were added just now, if some were.
@@ -167,11 +157,13 @@ def index_texts(store: TextStore, before: int | None = None) -> Iterator[TextPro
 class _Passages:
     """The passages of one session, which are added to the index."""
 
-    def __init__(self, store: TextStore, session: Session, known: SearchableSession | None = None) -> None:
+    def __init__(
+        self, store: text_store.TextStore, session: Session, known: text_store.SearchableSession | None = None
+    ) -> None:
         self._store = store
         self._session = session
-        self._row = (known or SearchableSession(session.pk))._replace(indexed_at="")
-        self._pending: list[IndexedPassage] = []
+        self._row = (known or text_store.SearchableSession(session.pk))._replace(indexed_at="")
+        self._pending: list[text_store.IndexedPassage] = []
         self._characters = 0
         """The number of characters in the pending passages."""
 
@@ -179,8 +171,10 @@ class _Passages:
         """Add the passages of an entry with this key to the pending ones."""
         seconds = int(moment.timestamp()) if moment is not None else None
         for kind, text in passages(entry, texts):
-            alike = Alike(self._session.pk, kind, entry.tool_name, PassageState.SEEN)
-            self._pending.append(IndexedPassage(passage_id(key, kind), alike, seconds, index_text(text)))
+            alike = text_store.Alike(self._session.pk, kind, entry.tool_name, PassageState.SEEN)
+            self._pending.append(
+                text_store.IndexedPassage(text_store.passage_id(key, kind), alike, seconds, index_text(text))
+            )
             self._characters += len(text)
 
     def _write_to(self, last_entry: int, entries: int) -> None:
@@ -199,7 +193,7 @@ class _Passages:
             states = states_of(*rebuilt)
             ids = dict(session.entries.values_list("pk", "entry_id"))
             for number, alike in self._store.passages_of(session.pk).items():
-                state = states.get(ids.get(number >> KIND_BITS, ""), PassageState.ELSEWHERE)
+                state = states.get(ids.get(number >> text_store.KIND_BITS, ""), PassageState.ELSEWHERE)
                 if state != alike.state:
                     changed[number] = alike._replace(state=state)
         self._row = self._row._replace(
@@ -214,7 +208,7 @@ class _Passages:
 class _TextsRead(_Passages):
     """The texts of one session that is read from its start: see `index.indexer.ReadTexts`."""
 
-    def __init__(self, store: TextStore, session: Session) -> None:
+    def __init__(self, store: text_store.TextStore, session: Session) -> None:
         super().__init__(store, session)
         self._taken: list[tuple[Entry, Texts]] = []
 
@@ -280,8 +274,8 @@ class _SessionTexts(_Passages):
             return
         keys = set(entries.values_list("pk", flat=True))
         passages_now = self._store.passages_of(self._session.pk)
-        lost = [one for one in passages_now if one >> KIND_BITS not in keys]
-        self._row = SearchableSession(
+        lost = [one for one in passages_now if one >> text_store.KIND_BITS not in keys]
+        self._row = text_store.SearchableSession(
             self._session.pk,
             last_entry=self._row.last_entry,
             entries=left,

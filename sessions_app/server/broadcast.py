@@ -5,8 +5,6 @@ server's event loop (the in-memory layer wakes no listener from another thread).
 line, which the server relays (see `children`). Other processes have no listeners.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -10,8 +10,6 @@ A child imports nothing from the directory in which the server was started, wher
 in another directory, so relative paths in its environment are made absolute.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

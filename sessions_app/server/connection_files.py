@@ -5,8 +5,6 @@ each review request, so it follows the server to another port. Deleting the file
 token is stored nowhere else.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 import secrets

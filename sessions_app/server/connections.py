@@ -26,8 +26,6 @@ browser sends its request immediately, and then no longer counts as waiting.
 This depends on the uvicorn versions allowed in pyproject.toml: `cycle`, `conn`, `flow` and `connections` are internal.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

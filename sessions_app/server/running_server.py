@@ -12,8 +12,6 @@ Everything is stored in the data directory, readable by its user only, so that t
 connection: a name that `redline address --revoke` replaced and an ended browser session stop working immediately.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hmac
 import secrets

@@ -11,8 +11,6 @@
 exception but a value, `compaction_app.core.gates.Refusal`.
 """
 
-from __future__ import annotations
-
 
 class RedlineError(Exception):
     """Base class of all errors that Redline reports to users. Only its subclasses are raised."""

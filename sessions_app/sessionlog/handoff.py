@@ -1,7 +1,5 @@
 """A hand-off: the kept part of a conversation as Markdown, to be pasted into a new one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

@@ -9,8 +9,6 @@ parser has accepted. Only a newline ends a line. The last line of a file may lac
 writing it at this moment: it is returned with `complete` False, and the next reading starts at its offset again.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

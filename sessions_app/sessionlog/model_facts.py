@@ -1,7 +1,5 @@
 """PURE: the names by which models are configured, their context windows, and the prices of their input."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeVar

@@ -7,8 +7,6 @@ An image, encoded data and reasoning that only its provider can read have no wor
 The state of a passage is that of its entry on the branch that the agent continues.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum

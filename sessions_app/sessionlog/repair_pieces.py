@@ -11,8 +11,6 @@ A changed value is a lost piece and an inserted one. Each line of the copy is on
 is not a record, and is lost.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final, NamedTuple
 

@@ -3,8 +3,6 @@
 The index stores an entry as columns (ids and position) and one small binary value with the rest: see `pack`.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """PURE: a value with its source, and the choice between several sources in order of precedence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar

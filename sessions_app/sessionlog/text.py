@@ -8,8 +8,6 @@ any message, but skipped if a message represents the task: for titles and defaul
 text, the beginning of the message is shown without it.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Final

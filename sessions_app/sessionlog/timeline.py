@@ -4,8 +4,6 @@ branch ─reader─▶ points: a compaction, a summary, the edits of one write
             └──▶ sizes: the estimated tokens of the context after each entry
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol

@@ -12,8 +12,6 @@ A transcript may hold calls of any agent's tools, of MCP servers and of earlier 
 Names of tools are compared in lower case.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

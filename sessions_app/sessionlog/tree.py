@@ -8,8 +8,6 @@ A session of 50,000 entries is one long line with a few branches. Its outline (`
 compactions, and the agent's position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

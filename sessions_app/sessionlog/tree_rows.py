@@ -16,8 +16,6 @@ continues; elsewhere the one that was written to last.
 What an agent took back, and keeps in the file, is a branch that ends there. Two branches are compared by their rows.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
 Only bytes that are provably Redline's are ever cut off, and only while no other process has the file open.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Sequence

@@ -34,26 +34,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sessions_app.disk import files
 from sessions_app.disk.copies import BACKUP_DRAFT, RESTORE_DRAFT, created, draft_path, require_space
 from sessions_app.disk.copies import create_beside as create_beside
-from sessions_app.disk.files import (
-    BACKUP_LABELS,
-    BACKUP_SUFFIX,
-    CHUNK,
-    FileState,
-    Fingerprint,
-    GrowthKind,
-    SessionReader,
-    file_state,
-    hashed,
-    opened,
-    pread,
-    reported,
-    scan_directory,
-    sha256_of,
-    sync_directory,
-    write_all,
-)
 from sessions_app.disk.open_files import Writer, writers_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
@@ -61,7 +44,7 @@ from .locks import LockedSession, ReplaceIntent
 
 _NAME = re.compile(
     r"(?P<session>.+)\.(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z)\."
-    rf"(?P<label>{'|'.join(BACKUP_LABELS)})\.bak",
+    rf"(?P<label>{'|'.join(files.BACKUP_LABELS)})\.bak",
     re.DOTALL,
 )
 _TIME = "%Y-%m-%dT%H-%M-%S-%fZ"
@@ -77,7 +60,7 @@ class Backup(NamedTuple):
     size: int
     taken_at: datetime
     recorded_sha256: str | None
-    label: str = BACKUP_LABELS[0]
+    label: str = files.BACKUP_LABELS[0]
 
 
 class Verification(NamedTuple):
@@ -95,7 +78,7 @@ def backup_name(session: Path, taken_at: datetime) -> str:
     if taken_at.tzinfo is None:
         raise ValueError("the time of a backup is aware")
     moment = taken_at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
-    return f"{session.name}.{moment.replace(':', '-').replace('.', '-')}{BACKUP_SUFFIX}"
+    return f"{session.name}.{moment.replace(':', '-').replace('.', '-')}{files.BACKUP_SUFFIX}"
 
 
 def backed_up_session(backup: Path) -> Path:
@@ -147,7 +130,10 @@ def list_backups(session: Path) -> list[Backup]:
     found: list[Backup] = []
     if session.parent.is_file():
         return found
-    with reported(session.parent, "Its backups were not listed."), scan_directory(session.parent) as entries:
+    with (
+        files.reported(session.parent, "Its backups were not listed."),
+        files.scan_directory(session.parent) as entries,
+    ):
         for entry in entries:
             named = _parse(entry.name)
             if named is None or named.session != session.name or not entry.is_file(follow_symlinks=False):
@@ -165,8 +151,8 @@ def recorded_sha256(backup: Path) -> str | None:
     record = _record_of(backup)
     not_done = "The digest of the backup was not read."
     try:
-        with opened(record, os.O_RDONLY, not_done) as fd, reported(record, not_done):
-            match = _RECORDED.match(pread(fd, 0, 128))
+        with files.opened(record, os.O_RDONLY, not_done) as fd, files.reported(record, not_done):
+            match = _RECORDED.match(files.pread(fd, 0, 128))
     except BadInput as error:
         if error.code == "no_such_file":
             return None
@@ -184,8 +170,8 @@ def verify(backup: Path, recorded: str | None) -> Verification:
 def file_digest(path: Path) -> str:
     """The digest of a file that is not a link."""
     with (
-        opened(path, os.O_RDONLY, "It was not verified.") as fd,
-        reported(path, "It was not verified."),
+        files.opened(path, os.O_RDONLY, "It was not verified.") as fd,
+        files.reported(path, "It was not verified."),
         os.fdopen(fd, "rb", buffering=0, closefd=False) as file,
     ):
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -201,12 +187,12 @@ def require_written(path: Path, digest: str, not_done: str) -> None:
 def delete_backup(backup: Path) -> None:
     """Remove a backup and the digest beside it. Raises BadInput if it does not have a backup's name or is missing."""
     backed_up_session(backup)
-    with opened(backup, os.O_RDONLY, "It was not deleted."):
+    with files.opened(backup, os.O_RDONLY, "It was not deleted."):
         pass
-    with reported(backup, "It was not deleted, or not for good."):
+    with files.reported(backup, "It was not deleted, or not for good."):
         backup.unlink()
         _record_of(backup).unlink(missing_ok=True)
-        sync_directory(backup.parent)
+        files.sync_directory(backup.parent)
 
 
 # Backing up -------------------------------------------------------------------------------------------------
@@ -214,7 +200,7 @@ def delete_backup(backup: Path) -> None:
 
 def back_up(
     locked: LockedSession,
-    fingerprint: Fingerprint | None,
+    fingerprint: files.Fingerprint | None,
     now: datetime,
     content: hashlib._Hash | None = None,
 ) -> Backup:
@@ -230,9 +216,9 @@ def back_up(
     segments = fingerprint.segments if fingerprint is not None else ()
     if fingerprint is not None and fingerprint.size != (segments[-1][0] if segments else 0):
         raise ValueError("the segments of a fingerprint reach to its size")
-    with SessionReader(locked.path) as reader:
+    with files.SessionReader(locked.path) as reader:
         growth = reader.growth(fingerprint) if fingerprint is not None else None
-        if growth is not None and growth.kind is GrowthKind.REWRITTEN:
+        if growth is not None and growth.kind is files.GrowthKind.REWRITTEN:
             raise _rewritten(locked.path, growth.reason)
         size = reader.stat().st_size
         require_space(locked.path, size, NO_BACKUP)
@@ -241,12 +227,12 @@ def back_up(
 
 def digest_up_to(session: Path, end: int, start: int = 0, content: hashlib._Hash | None = None) -> str:
     """The digest of the first `end` bytes of a session; `content` is the hash of those before `start`, if known."""
-    with SessionReader(session) as reader:
-        return hashed(reader.read_at, start, end, content).hexdigest()
+    with files.SessionReader(session) as reader:
+        return files.hashed(reader.read_at, start, end, content).hexdigest()
 
 
 def copy_beside(
-    reader: SessionReader,
+    reader: files.SessionReader,
     size: int,
     segments: tuple[tuple[int, str], ...],
     now: datetime,
@@ -265,8 +251,8 @@ def write_backup(session: Path, content: bytes, like: os.stat_result, now: datet
     """A backup with this content, as if it were beside a session at this path; synced to disk on return."""
 
     def write(fd: int) -> tuple[int, str]:
-        write_all(fd, content)
-        return len(content), sha256_of(content)
+        files.write_all(fd, content)
+        return len(content), files.sha256_of(content)
 
     return _make(session, like, now, NO_BACKUP, write)
 
@@ -275,20 +261,20 @@ def _make(
     session: Path, like: os.stat_result, now: datetime, not_done: str, write: Callable[[int], tuple[int, str]]
 ) -> Backup:
     """A backup of what `write` writes to a descriptor, synced to disk; it returns the size and the digest."""
-    with reported(session, not_done), ExitStack() as undo:
+    with files.reported(session, not_done), ExitStack() as undo:
         unfinished = draft_path(session, BACKUP_DRAFT)
         unfinished.unlink(missing_ok=True)
         with created(unfinished, like, undo) as fd:
             size, digest = write(fd)
         backup, taken_at = _put_in_place(unfinished, session, digest, now, undo)
         unfinished.unlink()
-        sync_directory(session.parent)
+        files.sync_directory(session.parent)
         undo.pop_all()
     return Backup(backup, session, size, taken_at, digest)
 
 
 def copy_checked(
-    reader: SessionReader,
+    reader: files.SessionReader,
     fd: int,
     size: int,
     segments: tuple[tuple[int, str], ...],
@@ -303,11 +289,11 @@ def copy_checked(
     for end, recorded in (*segments, (size, None)):
         part = hashlib.sha256() if offset else whole  # a single segment is not hashed twice
         while offset < end:
-            piece = reader.read_at(offset, min(CHUNK, end - offset))
+            piece = reader.read_at(offset, min(files.CHUNK, end - offset))
             whole.update(piece)
             if part is not whole:
                 part.update(piece)
-            write_all(fd, piece)
+            files.write_all(fd, piece)
             offset += len(piece)
         if recorded is not None and part.hexdigest() != recorded:
             raise _rewritten(reader.path, f"bytes before {end} have changed since they were indexed")
@@ -325,7 +311,7 @@ def _put_in_place(
         if not os.path.lexists(backup):  # a kill must not leave our digest beside another backup
             with suppress(FileExistsError), ExitStack() as undo_name:
                 with created(record, unfinished.stat(), undo_name) as fd:
-                    write_all(fd, _record_line(backup.name, digest))
+                    files.write_all(fd, _record_line(backup.name, digest))
                 backup.hardlink_to(unfinished)
                 undo.push(undo_name.pop_all())
                 undo.callback(backup.unlink, missing_ok=True)
@@ -369,7 +355,7 @@ def restore(
     locked: LockedSession,
     backup: Path,
     recorded: str | None,
-    present: FileState | None,
+    present: files.FileState | None,
     now: datetime,
     *,
     note: Callable[[tuple[Backup, ...], str], str] = lambda _previous, _sha256: "",
@@ -399,18 +385,18 @@ def restore(
     if checked.holds is False:
         raise _damaged(backup)
     _require_present(session, present)
-    with reported(session, NOT_RESTORED), ExitStack() as undo:
+    with files.reported(session, NOT_RESTORED), ExitStack() as undo:
         require_space(session, backup.stat().st_size + (present.size if present else 0), NOT_RESTORED)
-        replaced: SessionReader | None = None
+        replaced: files.SessionReader | None = None
         previous: tuple[Backup, ...] = ()
         if present is not None:
-            replaced = undo.enter_context(SessionReader(session))
+            replaced = undo.enter_context(files.SessionReader(session))
             previous = (copy_beside(replaced, present.size, (), now, NOT_RESTORED),)
         ready = _write_ready(backup, session, checked.sha256, undo)
         _require_present(session, present)
         _announced_step(locked, ready, present, note(previous, checked.sha256), replace)
-        with reported(session, RESTORED_BUT + "a power failure may undo that."):
-            sync_directory(session.parent)
+        with files.reported(session, RESTORED_BUT + "a power failure may undo that."):
+            files.sync_directory(session.parent)
         writers: tuple[Writer, ...] = ()
         overtaken = False
         if replaced is not None:  # only this descriptor still has the bytes written since
@@ -421,7 +407,7 @@ def restore(
             previous = (*previous, copy_beside(replaced, replaced.stat().st_size, (), now, late))
         restored = Restored(session, checked.sha256, previous, overtaken, writers)
     record(restored)
-    with reported(locked.intent, f"{RESTORED_BUT}its intent record remains. The next lock removes it."):
+    with files.reported(locked.intent, f"{RESTORED_BUT}its intent record remains. The next lock removes it."):
         locked.withdraw()
     return restored
 
@@ -429,7 +415,7 @@ def restore(
 def _announced_step(
     locked: LockedSession,
     ready: Path,
-    present: FileState | None,
+    present: files.FileState | None,
     note: str,
     replace: Callable[[Path, Path], object],
 ) -> None:
@@ -448,7 +434,7 @@ def _announced_step(
         raise
 
 
-def _writers_left(replaced: SessionReader) -> tuple[Writer, ...]:
+def _writers_left(replaced: files.SessionReader) -> tuple[Writer, ...]:
     """The processes that still have the replaced file open, after a pause in which they can finish a line."""
     until = time.monotonic() + CLOSED_WITHIN
     while (writers := writers_of(replaced.state())) and time.monotonic() < until:
@@ -460,7 +446,7 @@ def _write_ready(backup: Path, session: Path, digest: str, undo: ExitStack) -> P
     """A verified copy of `backup`, under the name from which it will replace the session."""
     ready = draft_path(session, RESTORE_DRAFT)
     ready.unlink(missing_ok=True)
-    with SessionReader(backup) as reader:
+    with files.SessionReader(backup) as reader:
         like = reader.stat()
         with created(ready, like, undo) as fd:
             copied = copy_checked(reader, fd, like.st_size, ())
@@ -478,8 +464,8 @@ def _appear(ready: Path, session: Path) -> None:
         raise _changed(session) from None
 
 
-def _require_present(session: Path, present: FileState | None) -> None:
-    if file_state(session) != present:
+def _require_present(session: Path, present: files.FileState | None) -> None:
+    if files.file_state(session) != present:
         raise _changed(session)
 
 

@@ -15,8 +15,6 @@ kernel prevents this: a write lease is granted only while no other process has t
 open it until it is released. On other systems, and while another process has the file open, nothing is cut.
 """
 
-from __future__ import annotations
-
 import enum
 import errno
 import os
@@ -33,19 +31,8 @@ from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
+from sessions_app.disk import files
 from sessions_app.disk.copies import DRAFTS, draft_path
-from sessions_app.disk.files import (
-    acquired_lock,
-    file_state,
-    hashed,
-    opened,
-    pread,
-    reported,
-    sha256_of,
-    sync,
-    sync_directory,
-    write_all,
-)
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 
 from .row_steps import CHANGED_BY_OTHERS, RowMark, backed_up_steps, put_back, was_made
@@ -168,20 +155,20 @@ class LockedSession:
         """Write the record completely and sync it to disk, or not at all. Raises the errors of `os_failure`."""
         self.require_held()
         draft = _draft(self.intent)
-        with reported(self.intent, not_done):
+        with files.reported(self.intent, not_done):
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                write_all(fd, msgspec.json.encode(intent))
-                sync(fd)
+                files.write_all(fd, msgspec.json.encode(intent))
+                files.sync(fd)
             finally:
                 os.close(fd)
             draft.replace(self.intent)
-            sync_directory(self.intent.parent)
+            files.sync_directory(self.intent.parent)
 
     def withdraw(self) -> None:
         """Remove the record: the outcome of its step was recorded, or the step was not made. Raises OSError."""
         self.intent.unlink(missing_ok=True)
-        sync_directory(self.intent.parent)
+        files.sync_directory(self.intent.parent)
 
     def finish(self, what: str) -> None:
         """Remove the record of a step that was made and recorded. `what` says what was made, as in "S was made".
@@ -199,9 +186,9 @@ class LockedSession:
 
     def set_aside(self) -> Path:
         """Keep the record of a step that could not be settled, under a unique name. Raises OSError."""
-        kept = self.intent.with_name(f"{self.intent.stem}.{sha256_of(self.intent.read_bytes())[:16]}.unresolved")
+        kept = self.intent.with_name(f"{self.intent.stem}.{files.sha256_of(self.intent.read_bytes())[:16]}.unresolved")
         self.intent.replace(kept)
-        sync_directory(self.intent.parent)
+        files.sync_directory(self.intent.parent)
         return kept
 
 
@@ -224,13 +211,13 @@ def session_lock(
     locks = data_dir / "locks"
     intent = intent_path(data_dir, path)
     busy = Conflict("session_locked", f"{path} is locked by another Redline process. {NOTHING_WRITTEN} Try again soon.")
-    with reported(locks, f"{path} was not locked and {NOTHING_WRITTEN.lower()}"):
+    with files.reported(locks, f"{path} was not locked and {NOTHING_WRITTEN.lower()}"):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = acquired_lock(intent.with_suffix(".lock"), timeout, busy)
+        lock = files.acquired_lock(intent.with_suffix(".lock"), timeout, busy)
     with lock:
         locked = LockedSession(path, intent, Recovery(RecoveryKind.NOT_NEEDED))
         try:
-            with reported(path, "An interrupted step was not settled."):
+            with files.reported(path, "An interrupted step was not settled."):
                 _put_in_order(locked, settle)
             yield locked
         finally:
@@ -239,7 +226,7 @@ def session_lock(
 
 def intent_path(data_dir: Path, session: Path) -> Path:
     """The path of a session's intent record while a step is in progress; `session` is its real path."""
-    return data_dir / "locks" / f"{sha256_of(os.fsencode(session))}.intent"
+    return data_dir / "locks" / f"{files.sha256_of(os.fsencode(session))}.intent"
 
 
 def interrupted_sessions(data_dir: Path) -> list[Path]:
@@ -288,11 +275,11 @@ def _outcome(path: Path, intent: Intent) -> RecoveryKind:
         return RecoveryKind.MADE if _is_created(intent) else RecoveryKind.NOT_MADE
     if isinstance(intent, RowsIntent):
         database = Path(intent.database)
-        made = was_made(database, intent.marks) if file_state(database) is not None else None
+        made = was_made(database, intent.marks) if files.file_state(database) is not None else None
         return {True: RecoveryKind.MADE, False: RecoveryKind.NOT_MADE, None: RecoveryKind.UNRESOLVED}[made]
     if isinstance(intent, ServedRowsIntent):
         return _served_rows_outcome(path, intent)
-    state = file_state(path)
+    state = files.file_state(path)
     if isinstance(intent, RemoveIntent):
         is_there = state is not None and state.inode == intent.inode
         return RecoveryKind.NOT_MADE if is_there else RecoveryKind.MADE
@@ -303,8 +290,8 @@ def _outcome(path: Path, intent: Intent) -> RecoveryKind:
         return RecoveryKind.NOT_MADE if inode == intent.replaced else RecoveryKind.UNRESOLVED
     if state is None or state.inode != intent.inode or state.size < intent.before:
         return RecoveryKind.UNRESOLVED
-    with opened(path, os.O_RDONLY, NOTHING_WRITTEN) as fd:
-        after = pread(fd, intent.before, len(intent.payload))
+    with files.opened(path, os.O_RDONLY, NOTHING_WRITTEN) as fd:
+        after = files.pread(fd, intent.before, len(intent.payload))
     if after == intent.payload:
         return RecoveryKind.MADE
     if not after:
@@ -321,7 +308,7 @@ def _served_rows_outcome(path: Path, intent: ServedRowsIntent) -> RecoveryKind:
     if intent.is_made:
         return RecoveryKind.MADE
     database, backup = Path(intent.database), Path(intent.backup)
-    if file_state(database) is None or file_state(backup) is None:
+    if files.file_state(database) is None or files.file_state(backup) is None:
         return RecoveryKind.UNRESOLVED
     try:
         put_back(path, database, backed_up_steps(backup), intent.server)
@@ -339,15 +326,15 @@ def _served_rows_outcome(path: Path, intent: ServedRowsIntent) -> RecoveryKind:
 def _is_created(intent: CreateIntent) -> bool:
     """Whether the new session exists, even if an agent has appended to it. An inode alone could be another file's."""
     path = Path(intent.created)
-    created = file_state(path)
+    created = files.file_state(path)
     if created is None or created.inode != intent.inode or created.size < intent.size:
         return False
-    with opened(path, os.O_RDONLY, NOTHING_WRITTEN) as fd:
-        return hashed(partial(pread, fd), 0, intent.size).hexdigest() == intent.sha256
+    with files.opened(path, os.O_RDONLY, NOTHING_WRITTEN) as fd:
+        return files.hashed(partial(files.pread, fd), 0, intent.size).hexdigest() == intent.sha256
 
 
 def _cut_off_torn(path: Path, start: int, mine: bytes) -> bool:
-    with opened(path, os.O_RDWR, NOTHING_WRITTEN) as fd:
+    with files.opened(path, os.O_RDWR, NOTHING_WRITTEN) as fd:
         return cut_off(fd, start, mine)
 
 
@@ -386,12 +373,12 @@ def cut_off(fd: int, start: int, mine: bytes) -> bool:
         if not alone or not _ends_with(fd, start, mine):
             return False
         os.ftruncate(fd, start)
-    sync(fd)
+    files.sync(fd)
     return True
 
 
 def _ends_with(fd: int, start: int, mine: bytes) -> bool:
-    return os.fstat(fd).st_size == start + len(mine) and pread(fd, start, len(mine)) == mine
+    return os.fstat(fd).st_size == start + len(mine) and files.pread(fd, start, len(mine)) == mine
 
 
 @contextmanager

@@ -7,8 +7,6 @@ At the end of both, the intent record is removed. A session appears with its who
 replaces a file. It is deleted only while it is exactly as Redline made it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """EDGE: the repaired copy of a session and its lost bytes, written beside it. The session itself is only read."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack

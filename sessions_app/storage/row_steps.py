@@ -29,15 +29,7 @@ import msgspec
 
 from sessions_app.agents.base import Agent, AgentServer
 from sessions_app.agents.registry import agent_at
-from sessions_app.disk.agent_database import (
-    changed_database,
-    encoded,
-    opened_database,
-    placeholder,
-    quoted,
-    read_row,
-    state_of,
-)
+from sessions_app.disk import agent_database
 from sessions_app.disk.files import opened, pread, reported, sha256_of
 from sessions_app.disk.open_files import describe, writers_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
@@ -75,12 +67,12 @@ class RowStep(NamedTuple):
 
 def apply_step(connection: sqlite3.Connection, step: RowStep) -> None:
     """Write the content of a row after a step, or delete the row."""
-    table, after = quoted(step.table), step.after
+    table, after = agent_database.quoted(step.table), step.after
     if after is None:
         connection.execute(f"DELETE FROM {table} WHERE id = ?", (step.row_id,))  # noqa: S608  # quoted names
         return
-    placeholders = list(map(placeholder, after.values()))
-    names, values = list(map(quoted, after)), list(map(encoded, after.values()))
+    placeholders = list(map(agent_database.placeholder, after.values()))
+    names, values = list(map(agent_database.quoted, after)), list(map(agent_database.encoded, after.values()))
     if step.before is None:
         statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(placeholders)})"  # noqa: S608  # quoted names
         connection.execute(statement, values)
@@ -141,8 +133,8 @@ def digest_of_row(row: dict[str, Any] | None) -> str:
 
 def was_made(database: Path, marks: Sequence[RowMark]) -> bool | None:
     """Whether a change was made; None if no row is conclusive any longer. Raises the errors of opening the database."""
-    with opened_database(database, "An interrupted change was not settled.") as connection:
-        digests = [digest_of_row(read_row(connection, mark.table, mark.row_id)) for mark in marks]
+    with agent_database.opened_database(database, "An interrupted change was not settled.") as connection:
+        digests = [digest_of_row(agent_database.read_row(connection, mark.table, mark.row_id)) for mark in marks]
     changed = [(mark, digest) for mark, digest in zip(marks, digests, strict=True) if mark.before != mark.after]
     by_certainty = sorted(changed, key=lambda found: not found[1])
     outcomes = ({mark.after: True, mark.before: False}.get(digest) for mark, digest in by_certainty)
@@ -163,8 +155,8 @@ def change_through(server: AgentServer, path: Path, database: Path, steps: Seque
     agent = agent_at(path)
     for step in steps:
         _write(server, step.before, step.after)
-        with opened_database(database, _NOT_PUT_BACK) as connection:
-            found = read_row(connection, step.table, step.row_id)
+        with agent_database.opened_database(database, _NOT_PUT_BACK) as connection:
+            found = agent_database.read_row(connection, step.table, step.row_id)
         if not agent.store.is_same_row(found, step.after):
             # What the row is now is of this call's making: later, it could be of anybody's.
             _write(server, found, step.before)
@@ -183,7 +175,7 @@ def put_back(path: Path, database: Path, steps: Sequence[RowStep], address: str)
     and `open_in_agent`, and the errors of the server and the database.
     """
     agent = agent_at(path)
-    writers = writers_of(state_of(database, _NOT_PUT_BACK))
+    writers = writers_of(agent_database.state_of(database, _NOT_PUT_BACK))
     if not writers:
         _put_back_within(agent, database, steps)
         return
@@ -195,11 +187,11 @@ def put_back(path: Path, database: Path, steps: Sequence[RowStep], address: str)
             f"{address}. Close it, or start that server. The rows are: {_states(agent, database, steps)}.",
         )
     server.require_answer()
-    with opened_database(database, _NOT_PUT_BACK) as connection:
+    with agent_database.opened_database(database, _NOT_PUT_BACK) as connection:
         changed = list(_changed_through_server(agent, connection, database, steps))
     for step, found in reversed(changed):
         _write(server, found, step.before)
-    with opened_database(database, _NOT_PUT_BACK) as connection:
+    with agent_database.opened_database(database, _NOT_PUT_BACK) as connection:
         left = list(_changed_through_server(agent, connection, database, steps))
     if left:
         raise SystemFailure(
@@ -209,7 +201,7 @@ def put_back(path: Path, database: Path, steps: Sequence[RowStep], address: str)
 
 
 def _put_back_within(agent: Agent, database: Path, steps: Sequence[RowStep]) -> None:
-    with changed_database(database, _NOT_PUT_BACK) as connection:
+    with agent_database.changed_database(database, _NOT_PUT_BACK) as connection:
         for step, found in _changed_through_server(agent, connection, database, steps):
             apply_step(connection, RowStep(step.table, step.row_id, found, step.before))
         connection.execute("COMMIT")
@@ -220,7 +212,7 @@ def _changed_through_server(
 ) -> Iterator[tuple[RowStep, dict[str, Any] | None]]:
     """The steps whose rows differ from before, with the present rows. Raises Conflict CHANGED_BY_OTHERS."""
     for step in steps:
-        found = read_row(connection, step.table, step.row_id)
+        found = agent_database.read_row(connection, step.table, step.row_id)
         if agent.store.is_same_row(found, step.before):
             continue
         # A row that there was not is the step's own, whatever it has by now.
@@ -234,11 +226,11 @@ def _changed_through_server(
 
 def _states(agent: Agent, database: Path, steps: Sequence[RowStep]) -> str:
     """Which rows are changed and which are as before, such as `changed: prt_1; as before: prt_2`."""
-    with opened_database(database, _NOT_PUT_BACK) as connection:
+    with agent_database.opened_database(database, _NOT_PUT_BACK) as connection:
         same = {
             step.row_id
             for step in steps
-            if agent.store.is_same_row(read_row(connection, step.table, step.row_id), step.before)
+            if agent.store.is_same_row(agent_database.read_row(connection, step.table, step.row_id), step.before)
         }
     groups = {
         "changed": [step.row_id for step in steps if step.row_id not in same],

@@ -13,8 +13,6 @@ If the running server of the agent is the only process that has the database ope
 A process that is killed before the second intent record leaves some rows changed: the next lock puts them back.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,14 +27,7 @@ import msgspec
 from sessions_app.agents.base import Agent, AgentServer
 from sessions_app.agents.pure.format import RowChange, RowChanges, RowCopy
 from sessions_app.agents.registry import agent_at
-from sessions_app.disk.agent_database import (
-    changed_database,
-    is_locked_by_others,
-    opened_database,
-    read_row,
-    session_copy,
-    state_of,
-)
+from sessions_app.disk import agent_database
 from sessions_app.disk.files import reported
 from sessions_app.disk.open_files import describe, writers_of
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
@@ -54,14 +45,14 @@ Prove = Callable[[sqlite3.Connection], int]
 
 def plan_steps(database: Path, changes: RowChanges) -> list[RowStep]:
     """The rows of a change as they are and will be. Raises Conflict `session_changed` if one is not as reviewed."""
-    with opened_database(database, NOTHING_WRITTEN) as connection:
+    with agent_database.opened_database(database, NOTHING_WRITTEN) as connection:
         changed = [_changed(connection, database, change) for change in changes.changes]
         copied = [_copied(connection, database, copy) for copy in changes.copies]
     return [*changed, *copied]
 
 
 def _changed(connection: sqlite3.Connection, database: Path, change: RowChange) -> RowStep:
-    row = read_row(connection, change.table, change.row_id)
+    row = agent_database.read_row(connection, change.table, change.row_id)
     if (row["data"] if row is not None else None) != change.before:
         raise _not_as_reviewed(database, change.table, change.row_id)
     after = None if row is None or change.after is None else {**row, "data": change.after}
@@ -69,8 +60,8 @@ def _changed(connection: sqlite3.Connection, database: Path, change: RowChange) 
 
 
 def _copied(connection: sqlite3.Connection, database: Path, copy: RowCopy) -> RowStep:
-    source = read_row(connection, copy.table, copy.source_id)
-    if source is None or read_row(connection, copy.table, copy.row_id) is not None:
+    source = agent_database.read_row(connection, copy.table, copy.source_id)
+    if source is None or agent_database.read_row(connection, copy.table, copy.row_id) is not None:
         raise _not_as_reviewed(database, copy.table, copy.source_id)
     known = {name: value for name, value in copy.columns.items() if name in source}
     longer = {name: f"{source[name]}{text}" for name, text in copy.appended.items() if name in source}
@@ -109,7 +100,7 @@ class ReviewedRows:
         locked.require_held()
         if is_in_place:
             require_closed(self.database)
-        with changed_database(self.database, NOTHING_WRITTEN) as connection:
+        with agent_database.changed_database(self.database, NOTHING_WRITTEN) as connection:
             self.require_unchanged(connection)
             _apply_all(connection, self.database, self.steps)
             size = self.prove(connection)
@@ -135,7 +126,7 @@ class ReviewedRows:
         locked, database, steps = self.locked, self.database, self.steps
         locked.require_held()
         tables = agent_at(locked.path).store.session_tables
-        with session_copy(database, tables, locked.path.name, NOTHING_WRITTEN) as copy:
+        with agent_database.session_copy(database, tables, locked.path.name, NOTHING_WRITTEN) as copy:
             self.require_unchanged(copy)
             server.require_ready(copy, [step.before for step in steps if step.before is not None])
             _apply_all(copy, database, steps)
@@ -146,7 +137,7 @@ class ReviewedRows:
         locked.announce(intent, NOTHING_WRITTEN)
         try:
             change_through(server, locked.path, database, steps)
-            with opened_database(database, NOTHING_WRITTEN) as connection:
+            with agent_database.opened_database(database, NOTHING_WRITTEN) as connection:
                 size = self.prove(connection)
         except RedlineError as failure:
             self._take_back(intent, failure)
@@ -179,9 +170,9 @@ def found_steps(agent: Agent, database: Path, steps: Sequence[RowStep]) -> list[
     same.
     """
     found = []
-    with opened_database(database, NOTHING_WRITTEN) as connection:
+    with agent_database.opened_database(database, NOTHING_WRITTEN) as connection:
         for step in steps:
-            row = read_row(connection, step.table, step.row_id)
+            row = agent_database.read_row(connection, step.table, step.row_id)
             if not agent.store.is_same_row(row, step.before):
                 raise _not_as_reviewed(database, step.table, step.row_id)
             found.append(step._replace(before=row))
@@ -196,14 +187,14 @@ def preview_rows(
 
     Raises Conflict `session_changed`, and the errors of reading the database.
     """
-    with session_copy(database, tables, session_id, NOTHING_WRITTEN) as copy:
+    with agent_database.session_copy(database, tables, session_id, NOTHING_WRITTEN) as copy:
         _apply_all(copy, database, steps)
         yield copy
 
 
 def _apply_all(connection: sqlite3.Connection, database: Path, steps: Sequence[RowStep]) -> None:
     for step in steps:
-        if read_row(connection, step.table, step.row_id) != step.before:
+        if agent_database.read_row(connection, step.table, step.row_id) != step.before:
             raise _not_as_reviewed(database, step.table, step.row_id)
     for step in steps:
         apply_step(connection, step)
@@ -211,7 +202,7 @@ def _apply_all(connection: sqlite3.Connection, database: Path, steps: Sequence[R
 
 def require_closed(database: Path) -> None:
     """Raise Conflict `open_in_agent` if another process has the database open for writing."""
-    writers = writers_of(state_of(database, NOTHING_WRITTEN))
+    writers = writers_of(agent_database.state_of(database, NOTHING_WRITTEN))
     if writers:
         raise Conflict(
             "open_in_agent",
@@ -225,7 +216,7 @@ def _commit(locked: LockedSession, connection: sqlite3.Connection) -> None:
     try:
         connection.execute("COMMIT")
     except sqlite3.Error as fault:
-        if not is_locked_by_others(fault):
+        if not agent_database.is_locked_by_others(fault):
             raise SystemFailure(
                 "outcome_unknown",
                 f"Whether the rows of {locked.path} were changed is not known: the database failed ({fault}). Check "

@@ -1,7 +1,5 @@
 """EDGE: the certificate of a session on disk, and the messages of its context as its agent rebuilds them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

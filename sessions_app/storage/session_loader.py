@@ -5,8 +5,6 @@ as bpe-openai contains it, so that nothing is downloaded. Content that is not te
 image with what the model's provider counts for its size, if that is known.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

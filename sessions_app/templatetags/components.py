@@ -1,7 +1,5 @@
 """Markup that pages share. It is built into all templates, so none has to load it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache

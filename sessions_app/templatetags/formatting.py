@@ -1,7 +1,5 @@
 """Filters that format numbers, sizes, times and paths for pages."""
 
-from __future__ import annotations
-
 import os
 import re
 from datetime import datetime

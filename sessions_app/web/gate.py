@@ -13,8 +13,6 @@ headers before the first byte of the body is requested:
 Except for uploads, a received body is small enough for Django to keep in memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final

@@ -5,8 +5,6 @@ written in many files, which it imports, and served as one: a browser renders no
 thirty requests take longer than one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The socket of an open page: the page reports what it shows, and receives updated parts of itself."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -4,8 +4,6 @@ A failed request is answered with a page for people, and with JSON for scripts. 
 cookie, so that a page is rendered with it without a script; the default follows the system.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import sys

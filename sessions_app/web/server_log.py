@@ -6,8 +6,6 @@ Only the server writes the file; other commands write to standard error, and the
 there.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 import os

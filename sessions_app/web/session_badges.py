@@ -3,8 +3,6 @@
 The list does not know the other apps: they register their badges when they are ready.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 

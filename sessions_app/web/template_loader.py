@@ -1,7 +1,5 @@
 """Templates without their indentation, which is for people who edit them, and would be 20 to 40% of a page's bytes."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

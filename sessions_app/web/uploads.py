@@ -1,7 +1,5 @@
 """Uploads of any length: stored as files in the data directory, so that they can be moved into place without a copy."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """OpenCode sends exactly the approved context of a session that Redline has curated, itself or through its server."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

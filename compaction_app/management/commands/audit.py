@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any, Final
 
 from django.core.management.base import CommandParser

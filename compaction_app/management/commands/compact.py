@@ -39,20 +39,11 @@ from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals
 from compaction_app.runs.worker import work_here
 from compaction_app.session_activity import effect_of
+from sessions_app import cli
 from sessions_app.agents.base import Agent
 from sessions_app.agents.pure.format import Moved, SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS, READERS_HELP, WRITERS_HELP, agent_at, require_reader_of
-from sessions_app.cli import (
-    LEAF_HELP,
-    NEWEST,
-    NEWEST_HELP,
-    RedlineCommand,
-    printable,
-    shell_path,
-    shell_quoted,
-    text_lines,
-)
 from sessions_app.disk.files import real_path
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
@@ -90,8 +81,10 @@ class Command(ChangeCommand):
     CONFIRMED = ("live", "switch_branch", "after_torn_line", "not_honoured", "below_target")
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", nargs="?", type="session", default=NEWEST, metavar="SESSION", help=NEWEST_HELP)
-        parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
+        parser.add_argument(
+            "path", nargs="?", type="session", default=cli.NEWEST, metavar="SESSION", help=cli.NEWEST_HELP
+        )
+        parser.add_argument("--leaf", metavar="ID", help=cli.LEAF_HELP)
         parser.add_argument(
             "--reader",
             default="",
@@ -286,7 +279,7 @@ class CommitCommand:
     def sentence(self) -> str:
         """How to write the plan, in one line."""
         if isinstance(self.preflight, BadInput):
-            return printable(self.preflight.message)
+            return cli.printable(self.preflight.message)
         return f"{'To plan again and write' if self.by_model else 'To write this'}: `{self.command}`"
 
     def to_json(self) -> dict[str, Any]:
@@ -308,8 +301,8 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
         except BadInput as obstacle:
             return CommitCommand(reading, writer, by_model, obstacle)
     own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
-    words = [shell_path(options["path"]), *own, *flags_of(preflight.needs)]
-    command = " ".join(["redline compact", *map(shell_quoted, words)])
+    words = [cli.shell_path(options["path"]), *own, *flags_of(preflight.needs)]
+    command = " ".join(["redline compact", *map(cli.shell_quoted, words)])
     return CommitCommand(reading, writer, by_model, preflight, command)
 
 
@@ -350,7 +343,7 @@ class PlanningScreen(RequestScreen):
 
     def begin(self, plan: Plan) -> None:
         for message in plan.answers.messages:
-            self._command.say(f"Hook: {printable(message.text)}")
+            self._command.say(f"Hook: {cli.printable(message.text)}")
         # The prepared data lives until the end: the garbage collector need not scan it repeatedly.
         gc.freeze()
 
@@ -360,7 +353,7 @@ class PlanningScreen(RequestScreen):
             self._command.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
 
 
-def show_deletions(command: RedlineCommand, planned: Planned, *, full: bool, paged: bool) -> None:
+def show_deletions(command: cli.RedlineCommand, planned: Planned, *, full: bool, paged: bool) -> None:
     """Print every target with its reason: as a table, or with its whole text."""
     plan = planned.plan
     positions = {entry.entry_id: position for position, entry in enumerate(plan.transcript.entries)}
@@ -374,13 +367,13 @@ def show_deletions(command: RedlineCommand, planned: Planned, *, full: bool, pag
 
 
 def _whole(
-    command: RedlineCommand, planned: Planned, targets: Iterable[Target], tokens: Mapping[Target, int]
+    command: cli.RedlineCommand, planned: Planned, targets: Iterable[Target], tokens: Mapping[Target, int]
 ) -> Iterator[str]:
     for target in targets:
         cells = _row(planned, target, tokens[target])
         block = f" block {cells[1]}" if cells[1] else ""
         yield command.screen.paint(f"{cells[0]}{block} {cells[2]}, {cells[3]} tokens: {cells[5]}", "bold")
-        yield from (f"    {line}".rstrip() for line in text_lines(planned.plan.transcript.text_of(target)))
+        yield from (f"    {line}".rstrip() for line in cli.text_lines(planned.plan.transcript.text_of(target)))
 
 
 def _row(planned: Planned, target: Target, tokens: int) -> list[str]:
@@ -388,9 +381,9 @@ def _row(planned: Planned, target: Target, tokens: int) -> list[str]:
     entry = transcript.entry(target.entry_id)
     assert entry is not None  # noqa: S101  # a validated target is in its transcript
     return [
-        printable(target.entry_id),
+        cli.printable(target.entry_id),
         "" if target.block_index is None else str(target.block_index),
-        printable(entry.tool_name or entry.role),
+        cli.printable(entry.tool_name or entry.role),
         f"{significant(tokens):,}",
         one_line(transcript.text_of(target), BEGINNING),
         one_line(_reason_of(planned, target), REASON),
@@ -405,7 +398,7 @@ def _reason_of(planned: Planned, target: Target) -> str:
     return "goes with the other side of its tool call" if origin.by_repair else origin.reason
 
 
-def show_summary(command: RedlineCommand, planned: Planned, how: CommitCommand, torn: TornLine | None) -> None:
+def show_summary(command: cli.RedlineCommand, planned: Planned, how: CommitCommand, torn: TornLine | None) -> None:
     """Print the plan's figures, its parameters, and its warnings."""
     plan, validated, reading, writer = planned.plan, planned.validated, how.reading, how.writer
     stats, found, effective = validated.stats, validated.parameters, plan.effective
@@ -420,16 +413,16 @@ def show_summary(command: RedlineCommand, planned: Planned, how: CommitCommand, 
         f"{target_reduction(found.compression_ratio):g}%, about {plural(significant(planned.goal), 'token')}."
     )
     command.say(
-        f"Ratio {found.compression_ratio:g} ({printable(effective.sources['compression_ratio'])}), recent "
-        f"{found.preserve_recent} ({printable(effective.sources['preserve_recent'])}), "
+        f"Ratio {found.compression_ratio:g} ({cli.printable(effective.sources['compression_ratio'])}), recent "
+        f"{found.preserve_recent} ({cli.printable(effective.sources['preserve_recent'])}), "
         f"query: {one_line(found.query, 100)} "
-        f"({printable(source_of_query(planned.approved.planner, effective.sources['query']))})"
+        f"({cli.printable(source_of_query(planned.approved.planner, effective.sources['query']))})"
     )
-    command.say(f"Read as {reading.reader.name}, because {printable(reading.reason)}.")
+    command.say(f"Read as {reading.reader.name}, because {cli.printable(reading.reason)}.")
     if torn is not None:
         command.say(f"The session ends in {torn}.")
     for fault in effective.faults:
-        command.say(f"Ignored: {printable(fault)}")
+        command.say(f"Ignored: {cli.printable(fault)}")
     command.say(f"Writer: {writer.name}. {how.effect} {writer.undo}")
     back, tokens = _not_applied(planned, writer)
     if back:
@@ -438,18 +431,18 @@ def show_summary(command: RedlineCommand, planned: Planned, how: CommitCommand, 
             f"latest thinking replayable or its calls answered: {_named(back)}."
         )
     for taker, left in unanswered(plan.transcript, validated.targets).items():
-        command.say(f"Without {printable(taker)}, a call with the same id has no answer: {_named(left)}.")
+        command.say(f"Without {cli.printable(taker)}, a call with the same id has no answer: {_named(left)}.")
     moves = _moves(planned)
     if moves:
         more = f", and so on, {len(moves):,} entries in all" if len(moves) > MOVES else ""
-        named = (f"{printable(one.entry_id)} before {printable(one.before_id)}" for one in moves[:MOVES])
+        named = (f"{cli.printable(one.entry_id)} before {cli.printable(one.before_id)}" for one in moves[:MOVES])
         command.say(
             f"{reading.agent.label} sends what stands between two replies as one message, in an order of its own. No "
             f"reply is left between some of what stays, so that it sends {', '.join(named)}{more}.",
             "yellow",
         )
     if plan.why:
-        command.say(f"It ended early: {printable(plan.why)}")
+        command.say(f"It ended early: {cli.printable(plan.why)}")
     if not validated.target_met:
         command.say("The target is not met.")
 
@@ -474,7 +467,7 @@ def _moves(planned: Planned) -> Sequence[Moved]:
 
 
 def _named(targets: Iterable[Target]) -> str:
-    return ", ".join(printable(target) for target in list(targets)[:5])
+    return ", ".join(cli.printable(target) for target in list(targets)[:5])
 
 
 def committed_lines(committed: Applied[Preflight], agent: Agent) -> list[str]:
@@ -482,7 +475,7 @@ def committed_lines(committed: Applied[Preflight], agent: Agent) -> list[str]:
     path = committed.plan.present.path
     done = made_lines(committed, path, agent, _certificate_lines(committed))
     if committed.made.created is None:
-        done.append(f"To undo: redline undo {printable(shell_quoted(shell_path(path)))}")
+        done.append(f"To undo: redline undo {cli.printable(cli.shell_quoted(cli.shell_path(path)))}")
     return done
 
 
@@ -492,7 +485,7 @@ def _certificate_lines(committed: Applied[Preflight]) -> list[str]:
     if certificate is None:
         return []
     still = [f"It could not be continued before, and still cannot: {one.sentence}" for one in certificate.unrepaired]
-    return [f"Certified: {certificate.sentence}.", *map(printable, still)]
+    return [f"Certified: {certificate.sentence}.", *map(cli.printable, still)]
 
 
 def document_of(planned: Planned, committed: Applied[Preflight] | None, writer: SessionWriter) -> dict[str, Any]:

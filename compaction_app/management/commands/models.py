@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import argparse
 import os
 import sys
@@ -11,32 +9,8 @@ from django.core.management.base import CommandParser
 from django.db import transaction
 
 from compaction_app.models import PlannerModel, Provider
-from compaction_app.pages.models.forms import (
-    KeyForm,
-    PlannerModelForm,
-    ProviderForm,
-    add_provider,
-    added_provider,
-    change_key,
-    change_provider,
-    forget_key,
-    remove_model,
-    remove_provider,
-    save_model,
-    test_model,
-)
-from compaction_app.planning.model_registry import (
-    ADDED,
-    LEVELS,
-    ResolvedModel,
-    ResolvedProvider,
-    endpoint_of,
-    model_named,
-    models,
-    models_by_provider,
-    provider_named,
-    providers,
-)
+from compaction_app.pages.models import forms
+from compaction_app.planning import model_registry
 from compaction_app.providers.types import Dialect, ThinkingStyle
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
@@ -95,7 +69,7 @@ class Command(RedlineCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         del options
-        found = models_by_provider()
+        found = model_registry.models_by_provider()
         self.show_json({"providers": [_provider_json(provider, own) for provider, own in found]})
         rows = [_row(model) for _, own in found for model in own]
         if rows:
@@ -103,8 +77,8 @@ class Command(RedlineCommand):
         else:
             self.say("There are no models. `redline models add --help` shows how to add one.")
         for provider, own in found:
-            if provider.fault or (provider.source == ADDED and not own):
-                self.say(f"{provider.name}: {printable(provider.fault or 'no models')}")
+            if provider.fault or (provider.source == model_registry.ADDED and not own):
+                self.say(f"{provider.name}: {printable(provider.fault or 'no model_registry.models')}")
 
     # ---- add -----------------------------------------------------------------------------------------------
 
@@ -112,21 +86,23 @@ class Command(RedlineCommand):
         provider, name = _names(options["model"])
         key = self._key(options)
         levels = [level for level in options["thinking"].split(",") if level]
-        form = PlannerModelForm(
+        form = forms.PlannerModelForm(
             # The base URL is for a new provider.
             {**options, "provider": provider, "name": name, "base_url": "", "thinking_levels": levels}
         )
-        if any(one.name == provider for one in providers()):
-            self._add_to(provider_named(provider), form, key, options)
+        if any(one.name == provider for one in model_registry.providers()):
+            self._add_to(model_registry.provider_named(provider), form, key, options)
         else:
             self._add_with_provider(provider, form, key, options)
-        added = model_named(f"{provider}/{name}")
+        added = model_registry.model_named(f"{provider}/{name}")
         self.show_json(_model_json(added))
         self.say(f"Added {printable(added.planner)} at {printable(added.host)}.")
         if added.fault:
             self.say(printable(added.fault))
 
-    def _add_to(self, known: ResolvedProvider, form: PlannerModelForm, key: str, options: dict[str, Any]) -> None:
+    def _add_to(
+        self, known: model_registry.ResolvedProvider, form: forms.PlannerModelForm, key: str, options: dict[str, Any]
+    ) -> None:
         """Add a model to an existing provider; a given key becomes the provider's key."""
         if options["base_url"] or options["dialect"]:
             raise BadInput(
@@ -135,17 +111,19 @@ class Command(RedlineCommand):
                 "Omit --base-url and --dialect, or choose another name for the provider.",
             )
         with transaction.atomic():
-            save_model(form)
-            if key and known.source == ADDED:
+            forms.save_model(form)
+            if key and known.source == model_registry.ADDED:
                 values = {"dialect": known.dialect, "base_url": known.base_url, "key": key}
-                change_provider(ProviderForm(values, instance=added_provider(known.name)))
+                forms.change_provider(forms.ProviderForm(values, instance=forms.added_provider(known.name)))
             elif key:
-                change_key(KeyForm(known, {"key": key, "origin": known.origin}))
+                forms.change_key(forms.KeyForm(known, {"key": key, "origin": known.origin}))
 
-    def _add_with_provider(self, provider: str, form: PlannerModelForm, key: str, options: dict[str, Any]) -> None:
+    def _add_with_provider(
+        self, provider: str, form: forms.PlannerModelForm, key: str, options: dict[str, Any]
+    ) -> None:
         """Add a provider and its first model: both, or neither."""
         if not options["base_url"]:
-            known = ", ".join(one.name for one in providers())
+            known = ", ".join(one.name for one in model_registry.providers())
             raise BadInput(
                 "unknown_provider",
                 f"There is no provider {provider}; known: {known}. Nothing was added. Give --base-url to add it.",
@@ -158,11 +136,11 @@ class Command(RedlineCommand):
         }
         try:
             with transaction.atomic():
-                add_provider(ProviderForm(values))
-                save_model(form)
+                forms.add_provider(forms.ProviderForm(values))
+                forms.save_model(form)
         except RedlineError:
-            if not any(one.name == provider for one in providers()):
-                forget_key(provider)
+            if not any(one.name == provider for one in model_registry.providers()):
+                forms.forget_key(provider)
             raise
 
     def _key(self, options: dict[str, Any]) -> str:
@@ -188,8 +166,8 @@ class Command(RedlineCommand):
     # ---- test and remove -------------------------------------------------------------------------------------
 
     def _test(self, options: dict[str, Any]) -> int | None:
-        model = model_named(options["model"])
-        verdict = test_model(endpoint_of(model), model)
+        model = model_registry.model_named(options["model"])
+        verdict = forms.test_model(model_registry.endpoint_of(model), model)
         self.show_json(
             {
                 "model": model.planner,
@@ -204,16 +182,16 @@ class Command(RedlineCommand):
     def _remove(self, options: dict[str, Any]) -> None:
         named = options["model"]
         if "/" in named:
-            model = model_named(named)
-            remove_model(model.pk)
+            model = model_registry.model_named(named)
+            forms.remove_model(model.pk)
             removed = [model.planner]
         else:
-            removed = self._remove_provider(provider_named(named), is_confirmed=options["yes"])
+            removed = self._remove_provider(model_registry.provider_named(named), is_confirmed=options["yes"])
         self.show_json({"removed": removed})
         self.say(f"Removed {', '.join(map(printable, removed))}. Its plans are kept.")
 
-    def _remove_provider(self, provider: ResolvedProvider, *, is_confirmed: bool) -> list[str]:
-        own = [model.planner for model in models() if model.provider.name == provider.name]
+    def _remove_provider(self, provider: model_registry.ResolvedProvider, *, is_confirmed: bool) -> list[str]:
+        own = [model.planner for model in model_registry.models() if model.provider.name == provider.name]
         what = f"{provider.name}, {len(own)} model{'s' * (len(own) != 1)} and any key stored for it"
         if not is_confirmed and not (self.can_ask and self.ask(f"Remove {what}?")):
             raise ConfirmationNeeded(
@@ -221,7 +199,7 @@ class Command(RedlineCommand):
                 f"Removing {what} needs a confirmation. Nothing was removed. Use --yes.",
                 "--yes",
             )
-        remove_provider(provider.name)
+        forms.remove_provider(provider.name)
         return [provider.name, *own]
 
 
@@ -241,7 +219,7 @@ def _add_arguments_of_add(parser: argparse.ArgumentParser) -> None:
     key.add_argument("--key-stdin", action="store_true", help="store the key in the first line of standard input")
     key.add_argument("--key", nargs="?", const="", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--thinking", default="", metavar="LEVELS", help=f"the levels it supports, of {','.join(LEVELS)}"
+        "--thinking", default="", metavar="LEVELS", help=f"the levels it supports, of {','.join(model_registry.LEVELS)}"
     )
     parser.add_argument(
         "--thinking-style",
@@ -260,7 +238,9 @@ def _names(planner: str) -> tuple[str, str]:
     return provider, name
 
 
-def _provider_json(provider: ResolvedProvider, own: list[ResolvedModel]) -> dict[str, Any]:
+def _provider_json(
+    provider: model_registry.ResolvedProvider, own: list[model_registry.ResolvedModel]
+) -> dict[str, Any]:
     return {
         "name": provider.name,
         "dialect": provider.dialect,
@@ -274,7 +254,7 @@ def _provider_json(provider: ResolvedProvider, own: list[ResolvedModel]) -> dict
     }
 
 
-def _model_json(model: ResolvedModel) -> dict[str, Any]:
+def _model_json(model: model_registry.ResolvedModel) -> dict[str, Any]:
     return {
         "model": model.planner,
         "baseUrl": model.base_url,
@@ -291,7 +271,7 @@ def _model_json(model: ResolvedModel) -> dict[str, Any]:
     }
 
 
-def _row(model: ResolvedModel) -> list[str]:
+def _row(model: model_registry.ResolvedModel) -> list[str]:
     return [
         printable(model.planner),
         printable(model.host),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,17 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.entries import (
-    AppendPlan,
-    MakeChange,
-    append_entries,
-    fork_session,
-    move_to,
-    plan_append,
-    plan_fork,
-    set_label,
-    text_said,
-)
+from compaction_app.changes import entries
 from compaction_app.management.change_command import ChangeCommand, flags_of
 from sessions_app.cli import SESSION_HELP, printable, resume_line, shell_path
 from sessions_app.disk.files import real_path
@@ -54,17 +42,17 @@ class Command(ChangeCommand):
         if options["fork"] is not None:
             self._fork(path, options)
         elif options["move"] is not None:
-            self._append(path, options["move"], move_to(options["move"], is_leaf=options["inclusive"]), options)
+            self._append(path, options["move"], entries.move_to(options["move"], is_leaf=options["inclusive"]), options)
         else:
             entry_id, words = options["label"] or (options["unlabel"], "")
             if options["label"] and not words.strip():
                 raise BadInput("bad_label", "The label is empty. Nothing was written. Use --unlabel to remove one.")
-            self._append(path, entry_id, set_label(entry_id, words), options)
+            self._append(path, entry_id, entries.set_label(entry_id, words), options)
 
     # ---- lines in the session ----------------------------------------------------------------------------------
 
-    def _append(self, path: Path, entry_id: str, make: MakeChange, options: dict[str, Any]) -> None:
-        plan = plan_append(path, make, datetime.now(UTC))
+    def _append(self, path: Path, entry_id: str, make: entries.MakeChange, options: dict[str, Any]) -> None:
+        plan = entries.plan_append(path, make, datetime.now(UTC))
         action = plan.change.action
         self.say(f"One line would be appended to {printable(path)}: {action} {plan.change.words}.")
         self.say(_how_taken_back(plan))
@@ -82,7 +70,7 @@ class Command(ChangeCommand):
             self.say("Nothing was written.")
         else:
             given = self.confirmed(plan, "Write this", options, self._how(options, plan.needs))
-            done = append_entries(path, make, given, datetime.now(UTC), shown=plan.digest())
+            done = entries.append_entries(path, make, given, datetime.now(UTC), shown=plan.digest())
             entry, backup = done.made.entry_id, done.backup_path
             self.say(f"Appended; the last entry is {entry} now. The backup is {printable(backup)}.")
             self.say("An agent that has the session open must reload it.")
@@ -95,7 +83,7 @@ class Command(ChangeCommand):
 
     def _fork(self, path: Path, options: dict[str, Any]) -> None:
         entry_id, now = options["fork"], datetime.now(UTC)
-        plan = plan_fork(path, entry_id, now)
+        plan = entries.plan_fork(path, entry_id, now)
         what = "every recorded line of" if plan.is_copy else "what the model sees of"
         self.say(f"A new session would have {what} a branch of {plural(len(plan.branch), 'entry')}.")
         self.say(f"{printable(path)} would not be changed. To undo it, delete the new session.")
@@ -105,7 +93,7 @@ class Command(ChangeCommand):
             self.show_json({**document, "created": None, "again": None})
             return
         self.confirmed(plan, "Make it", options, self._how(options, plan.needs))
-        made = fork_session(path, entry_id, now)
+        made = entries.fork_session(path, entry_id, now)
         self.say(f"Made {printable(made.path)}.")
         self.say(f"Continue there with: {printable(resume_line(made.agent, made.path))}")
         again = self._offer(plan.present, entry_id) if plan.destination.is_before else None
@@ -125,13 +113,13 @@ class Command(ChangeCommand):
 
     def _offer(self, session: LoadedSession, entry_id: str) -> str:
         """Print the message before which the agent continues now, and return it."""
-        again = text_said(session, entry_id)
+        again = entries.text_said(session, entry_id)
         self.say("The message, to be sent again:")
         self.say_all(printable(line) for line in again.splitlines())
         return again
 
 
-def _how_taken_back(plan: AppendPlan) -> str:
+def _how_taken_back(plan: entries.AppendPlan) -> str:
     if plan.change.action == "move":
         return f"To take it back, use --move {printable(plan.present.leaf_id)} --inclusive."
     return "Another label, or --unlabel, takes it back."

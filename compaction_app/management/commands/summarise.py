@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -13,16 +11,7 @@ from compaction_app.management.change_command import ChangeCommand, RequestScree
 from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
 from compaction_app.planning.model_request import Summarizer
 from compaction_app.providers.types import UsageTotals
-from compaction_app.summaries.drafts import (
-    WantedSummary,
-    ask_hooks_about,
-    keep_supplied,
-    keeping,
-    kept_draft,
-    save_text,
-    supplied_by,
-    tell_hooks,
-)
+from compaction_app.summaries import drafts
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted, text_lines
 from sessions_app.disk.files import real_path, reported
@@ -70,9 +59,9 @@ class Command(ChangeCommand):
         _require_new(options["save"])
         model = model_named(options["model"]) if options["model"] else model_of_session(session)
         window = model.window if model is not None else None
-        asked = ask_hooks_about(_task(path, options, window))
+        asked = drafts.ask_hooks_about(_task(path, options, window))
         task, supplied = asked.task, asked.supplied
-        kept = keep_supplied(session, _wanted(options), task.present.leaf_id, asked)
+        kept = drafts.keep_supplied(session, _wanted(options), task.present.leaf_id, asked)
         self.say_all(f"Hook: {printable(message)}" for message in asked.messages)
         self._show(task)
         screen = RequestScreen(self)
@@ -141,13 +130,13 @@ class Command(ChangeCommand):
     def _append(self, path: Path, session: Session, options: dict[str, Any]) -> None:
         text = _text_in(options["text"])
         task = _task(path, options, None)
-        draft = kept_draft(session, _wanted(options), task.present.leaf_id)
-        supplied = supplied_by(draft) if draft is not None else None
-        asked = ask_hooks_about(keeping(task, supplied))
+        draft = drafts.kept_draft(session, _wanted(options), task.present.leaf_id)
+        supplied = drafts.supplied_by(draft) if draft is not None else None
+        asked = drafts.ask_hooks_about(drafts.keeping(task, supplied))
         if supplied is None:
             task, supplied = asked.task, asked.supplied
         else:
-            task = keeping(task, supplied)
+            task = drafts.keeping(task, supplied)
         make, now = task.change(text), datetime.now(UTC)
         plan = plan_append(path, make, now)
         if supplied is not None:
@@ -159,7 +148,7 @@ class Command(ChangeCommand):
         self.say(f"  {' '.join(map(shell_quoted, back))}")
         confirmations = self.confirmed(plan, "Append this summary", options, self._how_to_append(options, plan))
         if draft is not None:
-            save_text(draft, text)
+            drafts.save_text(draft, text)
         number = draft.pk if draft is not None else None
         appended = append_entries(path, make, confirmations, now, shown=plan.digest(), draft=number, label=asked.label)
         self.say(
@@ -167,7 +156,7 @@ class Command(ChangeCommand):
             f"The backup is {printable(appended.backup_path)}."
         )
         self.say("An agent that has the session open must reload it.")
-        tell_hooks(task, appended.made.lines, text, appended.backup_path)
+        drafts.tell_hooks(task, appended.made.lines, text, appended.backup_path)
         made = {"entry": appended.made.entry_id, "backup": str(appended.backup_path)}
         self.show_json({**_task_document(task), **made})
 
@@ -179,8 +168,8 @@ class Command(ChangeCommand):
         return f"To append it as you have edited it: {self.command_line(shell_path(options['path']), *own)}"
 
 
-def _wanted(options: dict[str, Any]) -> WantedSummary:
-    return WantedSummary(options["leave_for"], focus=options["focus"])
+def _wanted(options: dict[str, Any]) -> drafts.WantedSummary:
+    return drafts.WantedSummary(options["leave_for"], focus=options["focus"])
 
 
 def _task(path: Path, options: dict[str, Any], window: int | None) -> SummaryTask:

@@ -6,8 +6,6 @@ uses the same forms: each rule is written once.
 A change of a base URL deletes the entered key, before anything else happens, and ends the permission for another host.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re
@@ -20,17 +18,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from compaction_app.models import Agreement, PlannerModel, Provider
-from compaction_app.planning.model_registry import (
-    ADDED,
-    LABELS,
-    LEVELS,
-    OVER_PLAIN_HTTP,
-    ResolvedModel,
-    ResolvedProvider,
-    provider_named,
-    providers,
-    takes_a_key,
-)
+from compaction_app.planning import model_registry
 from compaction_app.planning.plan import MANUAL_PLANNER, PLANNERS
 from compaction_app.providers import client
 from compaction_app.providers.addresses import checked_base_url, origin_of
@@ -40,7 +28,7 @@ from compaction_app.providers.types import Dialect, Endpoint, ThinkingStyle
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.web.pages import CheckedField, InlineField, require_valid
 
-RESERVED: Final = frozenset({*LABELS, *PLANNERS, MANUAL_PLANNER, "add"})
+RESERVED: Final = frozenset({*model_registry.LABELS, *PLANNERS, MANUAL_PLANNER, "add"})
 """Names with a special meaning."""
 NAME: Final = r"\A[a-z0-9][a-z0-9_-]{0,39}\Z"
 NAME_RULE: Final = "Use lower-case letters, digits, - and _, at most 40 characters, such as “my-server”."
@@ -149,8 +137,8 @@ class ProviderForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no pa
     def clean(self) -> None:
         super().clean()
         base_url, key = self.cleaned_data.get("base_url"), self.cleaned_data.get("key")
-        if base_url and key and not takes_a_key(base_url):
-            self.add_error("base_url", OVER_PLAIN_HTTP)
+        if base_url and key and not model_registry.takes_a_key(base_url):
+            self.add_error("base_url", model_registry.OVER_PLAIN_HTTP)
 
 
 class KeyForm(forms.Form):
@@ -161,14 +149,14 @@ class KeyForm(forms.Form):
     key = CheckedField(checked_key, required=False, widget=KEY_INPUT)
     forget = forms.BooleanField(required=False)
 
-    def __init__(self, provider: ResolvedProvider, data: Any = None) -> None:
+    def __init__(self, provider: model_registry.ResolvedProvider, data: Any = None) -> None:
         super().__init__(data)
         self.provider = provider
 
     def clean(self) -> None:
         key = self.cleaned_data.get("key")
-        if key and not takes_a_key(self.provider.base_url):
-            self.add_error("key", OVER_PLAIN_HTTP)
+        if key and not model_registry.takes_a_key(self.provider.base_url):
+            self.add_error("key", model_registry.OVER_PLAIN_HTTP)
         elif key == "" and not self.cleaned_data["forget"]:
             self.add_error("key", "Enter the key.")
 
@@ -181,7 +169,7 @@ class AgreementForm(forms.Form):
 
 
 def provider_choices() -> list[tuple[str, str]]:
-    return [(provider.name, provider.label) for provider in providers()]
+    return [(provider.name, provider.label) for provider in model_registry.providers()]
 
 
 class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no parameter when it runs
@@ -207,10 +195,10 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
     )
     output_limit = TokenCountField("Output limit", SMALLEST_OUTPUT, "A planner needs that much for its calls.")
     thinking_levels = forms.MultipleChoiceField(
-        choices=[(level, level) for level in LEVELS],
+        choices=[(level, level) for level in model_registry.LEVELS],
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        error_messages={"invalid_choice": f"The thinking levels are {', '.join(LEVELS)}."},
+        error_messages={"invalid_choice": f"The thinking levels are {', '.join(model_registry.LEVELS)}."},
     )
     thinking_style = forms.TypedChoiceField(
         choices=PlannerModel.THINKING,
@@ -252,7 +240,7 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
         return name
 
     def clean_thinking_levels(self) -> list[str]:
-        return [level for level in LEVELS if level in self.cleaned_data["thinking_levels"]]
+        return [level for level in model_registry.LEVELS if level in self.cleaned_data["thinking_levels"]]
 
     def clean(self) -> None:
         super().clean()
@@ -262,12 +250,12 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
         if "provider" not in values:
             return
         if values.get("base_url"):
-            self._clean_base_url_of(provider_named(values["provider"]))
+            self._clean_base_url_of(model_registry.provider_named(values["provider"]))
         namesakes = PlannerModel.objects.filter(provider=values["provider"], name=values.get("name"))
         if namesakes.exclude(pk=self.instance.pk).exists():
             self.add_error("name", f"{values['provider']} has a model {values['name']} already.")
 
-    def _clean_base_url_of(self, provider: ResolvedProvider) -> None:
+    def _clean_base_url_of(self, provider: model_registry.ResolvedProvider) -> None:
         base_url: str = self.cleaned_data["base_url"]
         if base_url == provider.base_url:
             # The permission follows its provider to any address.
@@ -342,8 +330,8 @@ def forget_key(name: str) -> bool:
 def added_provider(name: str) -> Provider:
     """The row of a provider that was added. Raises BadInput `unknown_provider`, including for one of the
     environment."""
-    provider = provider_named(name)
-    if provider.source != ADDED:
+    provider = model_registry.provider_named(name)
+    if provider.source != model_registry.ADDED:
         raise BadInput(
             "unknown_provider",
             f"{provider.label} comes from the environment and cannot be changed here. Nothing was changed.",
@@ -369,7 +357,7 @@ def agree(name: str, origin: str) -> None:
 
     Raises BadInput `unknown_provider`, and Conflict `other_address` if its address has changed since.
     """
-    _require_same_origin(provider_named(name), origin)
+    _require_same_origin(model_registry.provider_named(name), origin)
     Agreement.objects.update_or_create(provider=name, defaults={"origin": origin, "agreed_at": timezone.now()})
 
 
@@ -378,7 +366,7 @@ def take_agreement_back(name: str) -> None:
     Agreement.objects.filter(provider=name).delete()
 
 
-def _require_same_origin(provider: ResolvedProvider, origin: str) -> None:
+def _require_same_origin(provider: model_registry.ResolvedProvider, origin: str) -> None:
     if not origin or provider.origin != origin:
         raise Conflict(
             "other_address",
@@ -408,12 +396,12 @@ def remove_model(key: int) -> None:
     PlannerModel.objects.filter(pk=key).delete()
 
 
-def test_model(endpoint: Endpoint, model: ResolvedModel) -> Verdict:
+def test_model(endpoint: Endpoint, model: model_registry.ResolvedModel) -> Verdict:
     """The result of one tool call of a model, at its lowest thinking level. For code without an event loop."""
     return asyncio.run(_test(endpoint, model))
 
 
-async def _test(endpoint: Endpoint, model: ResolvedModel) -> Verdict:
+async def _test(endpoint: Endpoint, model: model_registry.ResolvedModel) -> Verdict:
     least = model.thinking_levels[0] if model.thinking_levels else ""
     try:
         return await try_model(endpoint, model.name, model.output_limit, least, model.thinking_style)

@@ -1,8 +1,6 @@
 """The pages of models: the list of providers with their models and suggestions, the forms that add and change them, and
 the test of a model."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from django.contrib import messages
@@ -14,15 +12,7 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.models import PlannerModel
-from compaction_app.planning.model_registry import (
-    ADDED,
-    ResolvedModel,
-    ResolvedProvider,
-    endpoint_of,
-    models_by_provider,
-    provider_named,
-    providers,
-)
+from compaction_app.planning import model_registry
 from compaction_app.planning.model_registry import models as known_models
 from compaction_app.providers.connection_test import Verdict
 from sessions_app.index.context_window_lookup import ContextWindowLookup
@@ -31,23 +21,7 @@ from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.templatetags.formatting import escape_line
 from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
-from .forms import (
-    AgreementForm,
-    Consequence,
-    KeyForm,
-    PlannerModelForm,
-    ProviderForm,
-    add_provider,
-    added_provider,
-    agree,
-    change_key,
-    change_provider,
-    remove_model,
-    remove_provider,
-    save_model,
-    take_agreement_back,
-    test_model,
-)
+from . import forms
 
 SUGGESTED: Final = 12
 """The maximum number of suggested models."""
@@ -64,7 +38,7 @@ PRESETS: Final = (
 
 def models_page() -> dict[str, Any]:
     """All providers with their models, and the models of sessions that could be added."""
-    blocks = models_by_provider()
+    blocks = model_registry.models_by_provider()
     configured = {model.planner for block in blocks for model in block.models}
     return {
         "blocks": [block for block in blocks if block.models or not block.provider.unset],
@@ -74,7 +48,7 @@ def models_page() -> dict[str, Any]:
     }
 
 
-def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[dict[str, Any]]:
+def _suggestions(known: list[model_registry.ResolvedProvider], configured: set[str]) -> list[dict[str, Any]]:
     """Models with which sessions were written, at usable providers."""
     usable = {provider.name: provider for provider in known if not provider.unset}
     named = Session.objects.shown().with_model().filter(provider__in=usable)
@@ -97,7 +71,7 @@ def preset_values(name: str) -> dict[str, str]:
 
 def chosen_provider(name: str) -> str:
     """The provider of a new model: the one with this name, otherwise the first usable one; empty if there is none."""
-    known = providers()
+    known = model_registry.providers()
     if name in {one.name for one in known}:
         return name
     return next((one.name for one in known if one.usable), "")
@@ -133,7 +107,7 @@ def _say(request: HttpRequest, done: str, name: str) -> None:
 def new_model(request: HttpRequest) -> HttpResponse:
     """The form that adds a model; values in the address are filled in."""
     if request.method == "POST":
-        return _save_model(request, PlannerModelForm(request.POST))
+        return _save_model(request, forms.PlannerModelForm(request.POST))
     name = request.GET.get("name", "")
     window = ContextWindowLookup().window(name)
     initial = {
@@ -142,7 +116,7 @@ def new_model(request: HttpRequest) -> HttpResponse:
         "window": window.value if window is not None else None,
         "output_limit": OUTPUT_LIMIT,
     }
-    return _model_page(request, PlannerModelForm(initial=initial), window=window)
+    return _model_page(request, forms.PlannerModelForm(initial=initial), window=window)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -150,14 +124,14 @@ def model(request: HttpRequest, model: int) -> HttpResponse:
     """The form that changes a model."""
     row = get_object_or_404(PlannerModel, pk=model)
     if request.method == "POST":
-        return _save_model(request, PlannerModelForm(request.POST, instance=row))
-    return _model_page(request, PlannerModelForm(instance=row))
+        return _save_model(request, forms.PlannerModelForm(request.POST, instance=row))
+    return _model_page(request, forms.PlannerModelForm(instance=row))
 
 
-def _save_model(request: HttpRequest, form: PlannerModelForm) -> HttpResponse:
+def _save_model(request: HttpRequest, form: forms.PlannerModelForm) -> HttpResponse:
     is_new = form.instance.pk is None
     try:
-        row = save_model(form)
+        row = forms.save_model(form)
     except FormInvalid as fault:
         return _model_page(request, form, fault)
     if is_new:
@@ -166,9 +140,9 @@ def _save_model(request: HttpRequest, form: PlannerModelForm) -> HttpResponse:
 
 
 def _model_page(
-    request: HttpRequest, form: PlannerModelForm, fault: FormInvalid | None = None, **more: Any
+    request: HttpRequest, form: forms.PlannerModelForm, fault: FormInvalid | None = None, **more: Any
 ) -> HttpResponse:
-    context = {"form": form, "providers": providers(), "fault": fault, **more, **ACTIVE_NAV}
+    context = {"form": form, "providers": model_registry.providers(), "fault": fault, **more, **ACTIVE_NAV}
     return render(request, "models_page/model.html", context, status=status_of(fault))
 
 
@@ -177,7 +151,7 @@ def remove(request: HttpRequest, model: int) -> HttpResponse:
     """Remove a model, after a page that explains the consequences."""
     found = _known(model)
     if request.method == "POST":
-        remove_model(found.pk)
+        forms.remove_model(found.pk)
         _say(request, "Removed", found.planner)
         return redirect("compaction:models")
     return render(request, "models_page/remove.html", {"model": found, **ACTIVE_NAV})
@@ -195,14 +169,14 @@ def test(request: HttpRequest, model: int) -> HttpResponse:
     return _page(request, **tested)
 
 
-def _try(model: ResolvedModel) -> Verdict:
+def _try(model: model_registry.ResolvedModel) -> Verdict:
     try:
-        return test_model(endpoint_of(model), model)
+        return forms.test_model(model_registry.endpoint_of(model), model)
     except RedlineError as fault:
         return Verdict(ok=False, message=fault.message, seconds=0)
 
 
-def _known(key: int) -> ResolvedModel:
+def _known(key: int) -> model_registry.ResolvedModel:
     found = next((model for model in known_models() if model.pk == key), None)
     if found is None:
         raise Http404("That model is not there.")
@@ -217,10 +191,10 @@ def new_provider(request: HttpRequest) -> HttpResponse:
     """The form that adds a provider; a preset fills it in."""
     if request.method != "POST":
         preset = request.GET.get("for", "")
-        return _provider_page(request, ProviderForm(initial=preset_values(preset)))
-    form = ProviderForm(request.POST)
+        return _provider_page(request, forms.ProviderForm(initial=preset_values(preset)))
+    form = forms.ProviderForm(request.POST)
     try:
-        row = add_provider(form)
+        row = forms.add_provider(form)
     except RedlineError as fault:
         return _provider_page(request, form, fault=fault)
     _say(request, "Added", row.name)
@@ -232,24 +206,24 @@ def provider(request: HttpRequest, provider: str) -> HttpResponse:
     """The form that changes a provider; one of the environment takes only a key."""
     known = _provider(provider)
     posted = request.POST if request.method == "POST" else None
-    form: ProviderForm | KeyForm
-    if known.source == ADDED:
-        form = ProviderForm(posted, instance=added_provider(known.name))
+    form: forms.ProviderForm | forms.KeyForm
+    if known.source == model_registry.ADDED:
+        form = forms.ProviderForm(posted, instance=forms.added_provider(known.name))
     else:
-        form = KeyForm(known, posted)
+        form = forms.KeyForm(known, posted)
     if posted is None:
         return _provider_page(request, form, known)
     try:
-        if isinstance(form, KeyForm):
-            change_key(form)
+        if isinstance(form, forms.KeyForm):
+            forms.change_key(form)
         else:
-            _warn(request, known.name, change_provider(form))
+            _warn(request, known.name, forms.change_provider(form))
     except RedlineError as fault:
         return _provider_page(request, form, known, fault)
     return redirect(_address_of(known.name))
 
 
-def _warn(request: HttpRequest, name: str, done: Consequence) -> None:
+def _warn(request: HttpRequest, name: str, done: forms.Consequence) -> None:
     """Warn about the side effects of a change of a provider."""
     if done.key_dropped:
         messages.warning(
@@ -273,8 +247,8 @@ def _warn(request: HttpRequest, name: str, done: Consequence) -> None:
 
 def _provider_page(
     request: HttpRequest,
-    form: ProviderForm | KeyForm,
-    known: ResolvedProvider | None = None,
+    form: forms.ProviderForm | forms.KeyForm,
+    known: model_registry.ResolvedProvider | None = None,
     fault: RedlineError | None = None,
 ) -> HttpResponse:
     """The form of a provider. A key is never filled in again: `retype` is whether one was entered."""
@@ -293,12 +267,12 @@ def _provider_page(
 def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
     """Remove an added provider, after a page that explains the consequences."""
     known = _provider(provider)
-    if known.source != ADDED:
+    if known.source != model_registry.ADDED:
         raise Http404("That provider comes from the environment.")
     fault = None
     if request.method == "POST":
         try:
-            remove_provider(known.name)
+            forms.remove_provider(known.name)
             _say(request, "Removed", known.name)
             return redirect("compaction:models")
         except RedlineError as failure:
@@ -311,20 +285,20 @@ def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
 @acts_on_post(_address_of)
 def agreement(request: HttpRequest, provider: str) -> HttpResponse:
     """Allow a provider's models to plan automatically, or withdraw the permission."""
-    known, form = _provider(provider), AgreementForm(request.POST)
+    known, form = _provider(provider), forms.AgreementForm(request.POST)
     try:
         require_valid(form)
         if form.cleaned_data["back"]:
-            take_agreement_back(known.name)
+            forms.take_agreement_back(known.name)
         else:
-            agree(known.name, form.cleaned_data["origin"])
+            forms.agree(known.name, form.cleaned_data["origin"])
     except RedlineError as fault:
         return _page(request, status_of(fault), fault=fault)
     return redirect(_address_of(known.name))
 
 
-def _provider(name: str) -> ResolvedProvider:
+def _provider(name: str) -> model_registry.ResolvedProvider:
     try:
-        return provider_named(name)
+        return model_registry.provider_named(name)
     except BadInput as missing:
         raise Http404(missing.message) from missing

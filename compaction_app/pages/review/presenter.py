@@ -27,16 +27,8 @@ from compaction_app.entries.links import entry_address, text_address
 from compaction_app.entries.view import BLOCKS, author_of, call_words, clamp
 from compaction_app.models import Proposal
 from compaction_app.planning.snapshots import moved_in_snapshot
+from compaction_app.review import grouped_review
 from compaction_app.review.account import StruckMap, struck_map
-from compaction_app.review.grouped_review import (
-    CACHED,
-    KEPT_STATUSES,
-    NO_EFFECT,
-    NOTHING,
-    GroupedReview,
-    ReviewFilter,
-    ReviewKey,
-)
 from compaction_app.review.lines import KINDS, KeptEntries, anchor, checked_reason, fold_words, ref_of
 from sessions_app.agents.pure.format import Moved
 from sessions_app.recent import Recent
@@ -111,7 +103,7 @@ def actions_of(item: ReviewItem) -> Sequence[tuple[str, str]]:
 class ArticleMaker:
     """Makes the articles of one review from the texts that were read."""
 
-    def __init__(self, grouped: GroupedReview, texts: Mapping[str, Texts]) -> None:
+    def __init__(self, grouped: grouped_review.GroupedReview, texts: Mapping[str, Texts]) -> None:
         self._grouped, self._texts = grouped, texts
         self._reviewer, self._review, self._transcript = grouped.reviewer, grouped.review, grouped.transcript
         session = grouped.run.session
@@ -485,13 +477,15 @@ class DecisionSum(NamedTuple):
     others: Others
 
 
-_summaries: Final[Recent[ReviewKey, Summary]] = Recent(CACHED)
-_maps: Final[Recent[ReviewKey, StruckMap]] = Recent(CACHED)
-_moved: Final[Recent[ReviewKey, Sequence[Moved]]] = Recent(CACHED)
-_shut_groups: Final[Recent[tuple[ReviewKey, ReviewFilter], Sequence[GroupRow]]] = Recent(CACHED)
+_summaries: Final[Recent[grouped_review.ReviewKey, Summary]] = Recent(grouped_review.CACHED)
+_maps: Final[Recent[grouped_review.ReviewKey, StruckMap]] = Recent(grouped_review.CACHED)
+_moved: Final[Recent[grouped_review.ReviewKey, Sequence[Moved]]] = Recent(grouped_review.CACHED)
+_shut_groups: Final[Recent[tuple[grouped_review.ReviewKey, grouped_review.ReviewFilter], Sequence[GroupRow]]] = Recent(
+    grouped_review.CACHED
+)
 
 
-class ReviewDesk(GroupedReview):
+class ReviewDesk(grouped_review.GroupedReview):
     """One run's review at one version, from which pages and fragments are made."""
 
     @property
@@ -519,7 +513,7 @@ class ReviewDesk(GroupedReview):
             total=review.total,
             undecided=review.undecided,
             accepted=review.accepted,
-            rejected=sum(item.standing in KEPT_STATUSES for item in self.leads),
+            rejected=sum(item.standing in grouped_review.KEPT_STATUSES for item in self.leads),
             refused=review.refused,
             gauge={name: round(100 * place / length, 2) for name, place in places.items()},
         )
@@ -573,7 +567,7 @@ class ReviewDesk(GroupedReview):
 
         def chip(words: str, **on: Any) -> dict[str, Any]:
             is_on = all(getattr(chosen, name) == value for name, value in on.items())
-            off = {name: getattr(ReviewFilter(), name) for name in on}
+            off = {name: getattr(grouped_review.ReviewFilter(), name) for name in on}
             count = sum(map(replace(chosen, **on).leaves, facts))
             return {"words": words, "count": count, "on": is_on, "query": chosen.query(**(off if is_on else on))}
 
@@ -646,7 +640,7 @@ class ReviewDesk(GroupedReview):
                 percent=percent(abs(effect.counted), self._goal),
                 bar=bar,
                 approved=len(group.with_status(*ACCEPTED)),
-                rejected=len(group.with_status(*KEPT_STATUSES)),
+                rejected=len(group.with_status(*grouped_review.KEPT_STATUSES)),
                 undecided=len(group.with_status(ReviewStatus.UNDECIDED)),
                 risky=group.title == ONLY_HERE,
                 opened=self.group_rows(group, 0, shown, unfolded=unfolded) if group.key in open_keys else None,
@@ -664,7 +658,9 @@ class ReviewDesk(GroupedReview):
         """The other proposals that a decision about these proposals includes."""
         if not effect.others:
             return NO_OTHERS
-        own = sum(self.sizes.get(item.target, NOTHING).tokens for item in named if item.standing in SIGNED)
+        own = sum(
+            self.sizes.get(item.target, grouped_review.NOTHING).tokens for item in named if item.standing in SIGNED
+        )
         return Others(len(effect.others), self.context.of(max(0, abs(effect.tokens) - own)))
 
     def sum_of(self, items: Sequence[ReviewItem]) -> DecisionSum:
@@ -683,7 +679,7 @@ class ReviewDesk(GroupedReview):
             return 0
         groups = [group for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)]
         items = [item for group in groups for item in group.with_status(ReviewStatus.UNDECIDED)]
-        together = sum(self.sizes.get(item.target, NOTHING).tokens for item in items)
+        together = sum(self.sizes.get(item.target, grouped_review.NOTHING).tokens for item in items)
         return self.context.of(max(0, sum(self.group_effect(group).tokens for group in groups) - together))
 
     def group_rows(
@@ -777,7 +773,7 @@ class ReviewDesk(GroupedReview):
         items = self.review.items
         followers = self.review.followers.get(target, ())
         unanswered = self.review.unanswered.get(target, ())
-        effect = self.effect(items[target]) if target in items else NO_EFFECT
+        effect = self.effect(items[target]) if target in items else grouped_review.NO_EFFECT
         return (
             items.get(target),
             tuple(map(items.get, followers)),

@@ -16,8 +16,6 @@ A button of the page requests a decision with these fields:
 A place on the token map is an entry by name, with the decision about it and a link to it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -54,16 +52,8 @@ from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import Conflict, RedlineError
 from sessions_app.sessionlog.text import plural
 from sessions_app.templatetags.formatting import escape_line, in_measure
+from sessions_app.web import pages
 from sessions_app.web.credentials import is_shown
-from sessions_app.web.pages import (
-    FormInvalid,
-    acts_on_post,
-    number_in,
-    redirect,
-    require_valid,
-    status_of,
-    wants_fragment,
-)
 
 from .presenter import GroupRow, ReviewDesk, Shown
 
@@ -182,9 +172,9 @@ class DecisionForm(forms.Form):
             raise self._invalid("no object")
         return target
 
-    def _invalid(self, what: str) -> FormInvalid:
+    def _invalid(self, what: str) -> pages.FormInvalid:
         self.add_error(None, f"The form named {what}.")
-        return FormInvalid(self, NOT_DECIDED)
+        return pages.FormInvalid(self, NOT_DECIDED)
 
 
 def _bulk(kind: Kind, items: Iterable[ReviewItem]) -> DecisionRequest:
@@ -298,7 +288,7 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
     found = known_run(run)
     if not found.is_reviewable:
         return _closed(request, found)
-    part = request.GET.get("part", "") if wants_fragment(request) else ""
+    part = request.GET.get("part", "") if pages.wants_fragment(request) else ""
     try:
         desk = ReviewDesk(found, filter_of(request.GET))
         if part in _PARTS:
@@ -371,7 +361,7 @@ def place(request: HttpRequest, run: int) -> HttpResponse:
         return _closed(request, found, fault)
     if not request.accepts("text/html"):
         return JsonResponse(named)
-    return redirect(urljoin(reverse("compaction:review", args=[found.pk]), named["address"]))
+    return pages.redirect(urljoin(reverse("compaction:review", args=[found.pk]), named["address"]))
 
 
 def _group(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
@@ -436,7 +426,7 @@ def _context(desk: ReviewDesk) -> dict[str, Any]:
     }
 
 
-@acts_on_post(lambda run: reverse("compaction:review", args=[run]))
+@pages.acts_on_post(lambda run: reverse("compaction:review", args=[run]))
 def decide(request: HttpRequest, run: int) -> HttpResponse:
     """One decision. With htmx the response has the changes since the page's version; without, the whole page.
 
@@ -444,7 +434,7 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     """
     found, form, chosen = known_run(run), DecisionForm(request.POST), filter_of(request.POST)
     try:
-        require_valid(form, NOT_DECIDED)
+        pages.require_valid(form, NOT_DECIDED)
         latest, seen = ReviewDesk(found, chosen), form.cleaned_data["seen"]
         require_same_plan(found, form.cleaned_data["mark"], latest.mark)
         decision = form.decision(latest)
@@ -458,7 +448,7 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
         if fault.code != DECIDED_ELSEWHERE:
             return _not_decided(request, found, fault)
         desk = ReviewDesk(found, chosen)
-        if wants_fragment(request):
+        if pages.wants_fragment(request):
             return _changed(request, before, desk, form, fault=fault)
         return _closed(request, found, fault, _again(desk, form))
     mark_seen(found)
@@ -468,15 +458,15 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     except RedlineError as unreadable:
         # The decision is stored; the texts that would name it no longer exist.
         return _not_decided(request, found, unreadable)
-    if wants_fragment(request):
+    if pages.wants_fragment(request):
         return _changed(request, before, desk, form, step=step, message=message)
     messages.success(request, message)
-    return redirect(reverse("compaction:review", args=[found.pk]) + _address(desk, step))
+    return pages.redirect(reverse("compaction:review", args=[found.pk]) + _address(desk, step))
 
 
 def _not_decided(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
-    if wants_fragment(request):
-        return render(request, "review/changes.html#fault", {"fault": fault}, status=status_of(fault))
+    if pages.wants_fragment(request):
+        return render(request, "review/changes.html#fault", {"fault": fault}, status=pages.status_of(fault))
     return _closed(request, run, fault)
 
 
@@ -503,7 +493,7 @@ def _changed(
         context |= _again(desk, form)
     context |= {"changes": changes} if page is None else {"page": page}
     part = "review/changes.html#changes" if page is None else "review/changes.html#reload"
-    answer = render(request, part, context, status=status_of(fault))
+    answer = render(request, part, context, status=pages.status_of(fault))
     return trigger_client_event(answer, "decided", after="settle")
 
 
@@ -545,7 +535,7 @@ def stays(request: HttpRequest, run: int) -> HttpResponse:
         "mark": mark_of(found),
         "active_nav": "runs",
     }
-    part = "review/stays.html#rows" if wants_fragment(request) else "review/stays.html"
+    part = "review/stays.html#rows" if pages.wants_fragment(request) else "review/stays.html"
     return render(request, part, context)
 
 
@@ -602,7 +592,7 @@ def _address(desk: ReviewDesk, step: Step | None) -> str:
 
 
 def _number(request: HttpRequest, name: str) -> int | None:
-    return number_in(request.GET.get(name, ""))
+    return pages.number_in(request.GET.get(name, ""))
 
 
 def _coordinate(request: HttpRequest, name: str) -> int | None:
@@ -626,4 +616,4 @@ def _closed(
         "active_nav": "runs",
         **(again or {}),
     }
-    return render(request, "review/review_closed.html", context, status=status_of(fault))
+    return render(request, "review/review_closed.html", context, status=pages.status_of(fault))

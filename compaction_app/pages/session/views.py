@@ -5,8 +5,6 @@ Each view is a page; htmx gets a part of the page's own template. `whole_text` i
 entry, or of one of its blocks.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial
@@ -48,27 +46,9 @@ from sessions_app.models import Session
 from sessions_app.search.results import SessionSearch, search_session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.templatetags.formatting import escape_text
-from sessions_app.web.pages import (
-    CheckedField,
-    acts_on_post,
-    number_in,
-    redirect,
-    require_valid,
-    status_of,
-    wants_fragment,
-)
+from sessions_app.web import pages
 
-from .presenter import (
-    live_signs,
-    page_title,
-    place_at_point,
-    place_of,
-    relatives_of,
-    row_compactions,
-    surroundings_of,
-    view_address,
-    view_session,
-)
+from . import presenter
 
 WHOLE_CHARACTERS: Final = 400_000
 """The maximum number of characters of a text that are shown; the page states how many more it has."""
@@ -156,7 +136,7 @@ def form_of(request: HttpRequest, parameter: str) -> str:
 class ReaderForm(forms.Form):
     """The name of a reader; an empty one lets Redline choose."""
 
-    reader = CheckedField(lambda name: reader_named(name).name, required=False)
+    reader = pages.CheckedField(lambda name: reader_named(name).name, required=False)
 
 
 class PlaceForm(forms.Form):
@@ -200,25 +180,25 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     form = form_of(request, TEXTS)
     search = _search(request, found, entry)
     if search is not None and search.entries and not entry:
-        return redirect(place_address(found.get_absolute_url(), search.next, search.typed))
+        return pages.redirect(place_address(found.get_absolute_url(), search.next, search.typed))
     try:
         if entry and not leaf:
             leaf = find_leaf(found, entry)
-        shown = view_session(
+        shown = presenter.view_session(
             found,
             leaf_id=leaf,
             view=view,
             start_entry=entry or request.GET.get("at", ""),
             as_recorded=form == RECORDED,
         )
-        beside = {} if wants_fragment(request) else _page_context(found, shown, leaf, form)
+        beside = {} if pages.wants_fragment(request) else _page_context(found, shown, leaf, form)
     except BadInput as fault:
         if fault.code == "unknown_entry":
             raise Http404(fault.message) from fault
         return _not_readable(request, found, fault)
     except RedlineError as fault:
         return _not_readable(request, found, fault)
-    part = "session_page/session.html#entries" if wants_fragment(request) else "session_page/session.html"
+    part = "session_page/session.html#entries" if pages.wants_fragment(request) else "session_page/session.html"
     context = {
         "session": found,
         "shown": shown,
@@ -227,8 +207,8 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "form": form,
         "other_form": OTHER[form],
         # In a path, this is followed by an entry's id.
-        "at": view_address(found, view, leaf) + "&at=",
-        "row_compactions": row_compactions(found) if view == "removed" else [],
+        "at": presenter.view_address(found, view, leaf) + "&at=",
+        "row_compactions": presenter.row_compactions(found) if view == "removed" else [],
         **beside,
     }
     response = render(request, part, context)
@@ -242,19 +222,19 @@ def _page_context(found: Session, shown: dict[str, Any], leaf: str, form: str) -
     state, view, start, end = (shown[name] for name in ("state", "view", "start", "end"))
     form_of_summaries = state.reading.agent.format.summary_format
     here = state.listed[view][start].id if start else ""
-    activity = live_signs(found, timezone.now())
+    activity = presenter.live_signs(found, timezone.now())
     return {
-        "sidebar": surroundings_of(found, state, view, leaf, start, end),
+        "sidebar": presenter.surroundings_of(found, state, view, leaf, start, end),
         "leaf": leaf,
         "activity": activity,
-        "title": page_title(found, activity),
-        "begin": view_address(found, view, leaf),
-        "other_texts": f"{view_address(found, view, leaf, here)}&{TEXTS}={OTHER[form]}",
+        "title": presenter.page_title(found, activity),
+        "begin": presenter.view_address(found, view, leaf),
+        "other_texts": f"{presenter.view_address(found, view, leaf, here)}&{TEXTS}={OTHER[form]}",
         "export_forms": FORMS,
         "export_note": note_of(found.agent, found.real_path(), "all"),
         "readers": readers_of(found.agent),
         "is_old": found.is_old,
-        "relatives": relatives_of(found),
+        "relatives": presenter.relatives_of(found),
         "is_headless": not found.has_header,
         "offered": offers_of(found, state).offered,
         "can_summarise": form_of_summaries is not None
@@ -302,24 +282,26 @@ def place(request: HttpRequest, root: int, path: str) -> HttpResponse:
     leaf = request.GET.get("leaf", "")
     form = PlaceForm(request.GET)
     try:
-        require_valid(form)
+        pages.require_valid(form)
         state = branch_state(found, leaf)
         point, number = form.point, form.cleaned_data["number"]
-        named = place_at_point(found, state, *point) if point else place_of(found, state, number or 1)
+        named = (
+            presenter.place_at_point(found, state, *point) if point else presenter.place_of(found, state, number or 1)
+        )
     except BadInput as fault:
         raise Http404(fault.message) from fault
     except RedlineError as fault:
         return _not_readable(request, found, fault)
-    address = view_address(found, view if view in VIEWS else "sees", leaf, named["entry_id"] if named else "")
+    address = presenter.view_address(found, view if view in VIEWS else "sees", leaf, named["entry_id"] if named else "")
     if request.accepts("text/html") or named is None:
-        return redirect(address)
+        return pages.redirect(address)
     return JsonResponse({**named, "address": address})
 
 
 def _search(request: HttpRequest, found: Session, entry: str) -> SessionSearch | None:
     """The search within the session, seen from an entry; None if nothing was typed."""
     typed = request.GET.get("q", "")
-    return search_session(found, typed, entry) if typed.strip() and not wants_fragment(request) else None
+    return search_session(found, typed, entry) if typed.strip() and not pages.wants_fragment(request) else None
 
 
 @require_safe
@@ -333,7 +315,7 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
         whole = whole_text(
             found,
             entry,
-            number_in(request.GET.get("block", "")),
+            pages.number_in(request.GET.get("block", "")),
             as_recorded=is_plain or form == RECORDED,
             is_beginning=request.GET.get("part") == "beginning",
         )
@@ -343,7 +325,7 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
         return _not_readable(request, found, fault)
     if is_plain:
         return HttpResponse(escape_text(whole["shown"].text), content_type="text/plain; charset=utf-8")
-    part = "session_page/text.html#whole" if wants_fragment(request) else "session_page/text.html"
+    part = "session_page/text.html#whole" if pages.wants_fragment(request) else "session_page/text.html"
     context = {"session": found, "whole": whole, "form": form, "other_form": OTHER[form], "active_nav": "sessions"}
     return render(request, part, context)
 
@@ -352,10 +334,10 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
 def picture(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
     """A picture in an entry, with headers that prevent the browser from treating it as anything else."""
     found = known_session(root, path)
-    number = number_in(request.GET.get("number", ""))
+    number = pages.number_in(request.GET.get("number", ""))
     try:
         shown = whole_picture(
-            found, entry or request.GET.get("entry", ""), number_in(request.GET.get("block", "")), number or 0
+            found, entry or request.GET.get("entry", ""), pages.number_in(request.GET.get("block", "")), number or 0
         )
     except RedlineError as fault:
         raise Http404(fault.message) from fault
@@ -368,24 +350,24 @@ def _page(root: int, path: str) -> str:
     return reverse("compaction:session", args=(root, path))
 
 
-@acts_on_post(_page)
+@pages.acts_on_post(_page)
 def reader(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Choose the agent whose reader is used for the session."""
     return _act(request, root, path, partial(_select_reader, ReaderForm(request.POST)))
 
 
 def _select_reader(form: ReaderForm, session: Session) -> None:
-    require_valid(form)
+    pages.require_valid(form)
     select_reader(session, form.cleaned_data["reader"])
 
 
-@acts_on_post(_page)
+@pages.acts_on_post(_page)
 def reindex_session(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Bring the index of this session up to date."""
     return _act(request, root, path, lambda session: index_file(session.real_path()))
 
 
-@acts_on_post(_page)
+@pages.acts_on_post(_page)
 def migrate(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Write a version 3 copy beside an older session, and go there."""
     return _act(request, root, path, lambda found: write_version_3(found.real_path()).session)
@@ -398,7 +380,7 @@ def _act(request: HttpRequest, root: int, path: str, act: Callable[[Session], Se
         made = act(found) or found
     except RedlineError as fault:
         return _not_readable(request, found, fault)
-    return redirect(made)
+    return pages.redirect(made)
 
 
 def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> HttpResponse:
@@ -411,5 +393,5 @@ def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> 
         "can_be_read": fault.code in ("not_indexed", "session_rewritten"),
         "active_nav": "sessions",
     }
-    status = 200 if context["is_empty"] else status_of(fault)
+    status = 200 if context["is_empty"] else pages.status_of(fault)
     return render(request, "session_page/unreadable.html", context, status=status)

@@ -1,7 +1,5 @@
 """The agent Amp: its old local threads, `T-….json`, and exports of threads. It is only read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

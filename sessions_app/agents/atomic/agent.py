@@ -1,7 +1,5 @@
 """The agent Atomic. It reads pi's settings after its own; pi does not read Atomic's."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from sessions_app.agents.base import Agent

@@ -4,8 +4,6 @@ The program is looked for in the absolute directories of PATH only, so that no f
 without a shell, without input and in the root directory. Each program is run once in a process, until it changes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ never written, and links out of the project are not followed. A file that is not
 reported as a fault.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

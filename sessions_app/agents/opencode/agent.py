@@ -1,7 +1,5 @@
 """The agent OpenCode."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from sessions_app.agents.base import Agent

@@ -4,8 +4,6 @@ Sessions are damaged, and hostile: one wrong field must not lose a line. JSON's 
 although they are to Python.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime

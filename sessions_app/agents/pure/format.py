@@ -20,15 +20,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, runtime_checkable
 
 from sessions_app.agents.pure import fields
+from sessions_app.sessionlog import diagnosis, jsjson
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.diagnosis import (
-    FINDINGS_KEPT,
-    AgentConsequence,
-    Examination,
-    Severity,
-    damage_finding,
-)
 from sessions_app.sessionlog.entries import (
     Block,
     BlockType,
@@ -41,15 +35,6 @@ from sessions_app.sessionlog.entries import (
     Texts,
 )
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
-from sessions_app.sessionlog.jsjson import (
-    Line,
-    property_order,
-    stringify,
-    to_string,
-    utf16_length,
-    utf16_slice,
-    well_formed,
-)
 from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import (
@@ -417,7 +402,7 @@ class SummaryFormat:
         """Messages as text, so that a model summarises the conversation instead of continuing it."""
         sections = (f"[{name}]: {text}" for message in messages for name, text in _sections(message) if text)
         # A result that was cut within a pair of surrogates cannot be sent.
-        return well_formed("\n\n".join(sections))
+        return jsjson.well_formed("\n\n".join(sections))
 
     def files(self, messages: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> FileLists:
         """The files that calls in these messages read and modified, and those of earlier summaries.
@@ -497,7 +482,7 @@ def _sections(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if role == Role.ASSISTANT:
         blocks = fields.objects(message, "content")
         thinking = (block.get("thinking", "") for block in blocks if block.get("type") == BlockType.THINKING)
-        yield "Assistant thinking", "\n".join(map(to_string, thinking))
+        yield "Assistant thinking", "\n".join(map(jsjson.to_string, thinking))
         yield "Assistant", _content_text(message, "\n")
         calls = (_call_text(block) for block in blocks if block.get("type") == BlockType.TOOL_CALL)
         yield "Assistant tool calls", "; ".join(calls)
@@ -514,29 +499,29 @@ def _sections(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _call_text(block: Mapping[str, Any]) -> str:
     """A call as `name(key=json, …)`."""
     arguments = fields.mapping(block, "arguments")
-    values = (f"{to_string(key)}={stringify(arguments[key])}" for key in property_order(arguments))
-    return f"{to_string(block.get('name', ''))}({', '.join(values)})"
+    values = (f"{jsjson.to_string(key)}={jsjson.stringify(arguments[key])}" for key in jsjson.property_order(arguments))
+    return f"{jsjson.to_string(block.get('name', ''))}({', '.join(values)})"
 
 
 def _content_text(message: Mapping[str, Any], separator: str) -> str:
     """The texts of a message's content, which may be one text or blocks."""
     texts = (block for block in fields.objects(message, "content") if block.get("type") == BlockType.TEXT)
-    return fields.text(message, "content") or separator.join(to_string(block.get("text", "")) for block in texts)
+    return fields.text(message, "content") or separator.join(jsjson.to_string(block.get("text", "")) for block in texts)
 
 
 def _command_text(message: Mapping[str, Any]) -> str:
-    output = to_string(message.get("output", ""))
-    ran = f"Ran `{to_string(message.get('command', ''))}`\n"
+    output = jsjson.to_string(message.get("output", ""))
+    ran = f"Ran `{jsjson.to_string(message.get('command', ''))}`\n"
     text = ran + (f"```\n{output}\n```" if output else "(no output)")
     code = message.get("exitCode")
-    return f"{text}\n\nCommand exited with code {to_string(code)}" if code else text
+    return f"{text}\n\nCommand exited with code {jsjson.to_string(code)}" if code else text
 
 
 def _cut(text: str) -> str:
-    more = utf16_length(text) - RESULT_UNITS
+    more = jsjson.utf16_length(text) - RESULT_UNITS
     if more <= 0:
         return text
-    return f"{utf16_slice(text, 0, RESULT_UNITS)}\n\n[... {more} more characters truncated]"
+    return f"{jsjson.utf16_slice(text, 0, RESULT_UNITS)}\n\n[... {more} more characters truncated]"
 
 
 def _recorded_lists(line: Mapping[str, Any]) -> FileLists | None:
@@ -686,14 +671,14 @@ class Format(ABC):
         """
         return None
 
-    def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
+    def migrate(self, lines: Iterable[jsjson.Line], name: str, header: Header) -> Iterator[bytes]:
         """The lines of a copy at `current_version`; `header` is for a session without one.
 
         Raises BadInput `is_current`, and `not_a_session` at the end.
         """
         raise BadInput("is_current", f"{name} is in the current format of {self.label}. No copy was made.")
 
-    def examine(self, lines: Iterable[Line], name: str) -> Examination:
+    def examine(self, lines: Iterable[jsjson.Line], name: str) -> diagnosis.Examination:
         """The faults of a file, with the consequence of each for every agent that reads it.
 
         Raises BadInput `not_a_session`.
@@ -701,29 +686,29 @@ class Format(ABC):
         log = read_session(self.parser(ParserState(), []), lines, name)
         tree = self.tree(log.entries)
         obstacles = list(self.obstacles(log.state))
-        found = [*log.damage, *tree.damage][:FINDINGS_KEPT]
+        found = [*log.damage, *tree.damage][: diagnosis.FINDINGS_KEPT]
         findings = []
         for damage in [*found, *obstacles]:
             consequences = (
-                AgentConsequence(one.label, *self.consequence(damage.kind, one)) for one in self.generations
+                diagnosis.AgentConsequence(one.label, *self.consequence(damage.kind, one)) for one in self.generations
             )
-            findings.append(damage_finding(damage, tuple(consequences), is_repairable=False))
-        return Examination(findings, log.damaged + tree.damaged - len(found), tree)
+            findings.append(diagnosis.damage_finding(damage, tuple(consequences), is_repairable=False))
+        return diagnosis.Examination(findings, log.damaged + tree.damaged - len(found), tree)
 
     def obstacles(self, state: ParserState) -> Iterator[Damage]:
         """Faults for which some versions refuse to open a session with this state, although its lines can be read."""
         if state.header is None:
             yield Damage(DamageKind.NO_HEADER, 1, 0, 0, "the session has no header")
 
-    def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
+    def consequence(self, kind: DamageKind, generation: Generation) -> tuple[diagnosis.Severity, str]:
         """The consequence of this kind of damage in these versions. By default, they skip unusable content."""
         if kind is DamageKind.NO_HEADER:
-            return Severity.FATAL, _REFUSED
+            return diagnosis.Severity.FATAL, _REFUSED
         if kind is DamageKind.MORE_ON_LINE:
-            return Severity.LOSS, "reads its first value only"
-        return Severity.LOSS, _UNTIED if kind in _OF_TREE else _SKIPPED
+            return diagnosis.Severity.LOSS, "reads its first value only"
+        return diagnosis.Severity.LOSS, _UNTIED if kind in _OF_TREE else _SKIPPED
 
-    def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
+    def repair(self, read: Callable[[], Iterable[jsjson.Line]], new_header: Header) -> Iterator[RepairPiece]:
         """The pieces of a repaired copy without repairable findings, and those of the original that it leaves out.
 
         `read` reads the lines of the file, the same each time; `new_header` is for a session without a header. Raises

@@ -11,8 +11,6 @@ The client shows `statusMessage` as long as the command runs. Without a `matcher
 automatic compactions. Nothing else of the file is changed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum

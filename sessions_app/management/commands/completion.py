@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -9,24 +7,8 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.management.base import CommandParser
 
+from sessions_app import connections
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path, shell_quoted
-from sessions_app.connections import (
-    AGENTS_WITH_BRIDGES,
-    ConfigurationChange,
-    ConnectionTest,
-    agent_named,
-    all_connections,
-    connect,
-    connection_of,
-    disconnect,
-    planned_connection,
-    planned_removal,
-    redline_command,
-    revocation_note,
-    revoke,
-    status_of_connection,
-    try_connection,
-)
 from sessions_app.disk.files import reported
 from sessions_app.server.connection_files import ConnectedAgent
 from sessions_app.server.running_server import running_server
@@ -43,7 +25,7 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "agent", nargs="?", default="", metavar="AGENT", help=f"one of {', '.join(AGENTS_WITH_BRIDGES)}"
+            "agent", nargs="?", default="", metavar="AGENT", help=f"one of {', '.join(connections.AGENTS_WITH_BRIDGES)}"
         )
         parser.add_argument(
             "--project", type=Path, metavar="DIR", help="connect it in this project only (default: in all)"
@@ -75,11 +57,11 @@ class Command(RedlineCommand):
     # Connecting and removing --------------------------------------------------------------------------------
 
     def _connect(self, options: dict[str, Any]) -> int | None:
-        change = planned_connection(options["agent"], options["project"])
+        change = connections.planned_connection(options["agent"], options["project"])
         self._show(change, full=options["full"])
         arguments = _arguments(change.agent.key, change.project)
         self._confirm(f"Connect {change.agent.label}", arguments, yes=options["yes"])
-        one = connect(change, datetime.now(UTC))
+        one = connections.connect(change, datetime.now(UTC))
         self.say(f"{change.agent.label} is connected{printable(_where(one.project))}.", "green")
         trial = None if options["no_test"] else self._test(change, one)
         for step in change.next_steps:
@@ -101,14 +83,14 @@ class Command(RedlineCommand):
     def _remove(self, options: dict[str, Any]) -> None:
         key, project = options["agent"], options["project"]
         try:
-            change = planned_removal(key, project)
+            change = connections.planned_removal(key, project)
             self._show(change, full=options["full"])
             arguments = f"{_arguments(key, change.project)} --remove"
             self._confirm(f"Remove the connection of {change.agent.label}", arguments, yes=options["yes"])
-            disconnect(change)
+            connections.disconnect(change)
         except (BadInput, SystemFailure) as fault:
             with suppress(RedlineError):  # not connected, or the connection is damaged
-                connection_of(key, project)
+                connections.connection_of(key, project)
                 fault.message += (
                     f" `redline connect {_arguments(key, project)} --revoke` makes only the token void, and leaves "
                     "the file as it is."
@@ -120,15 +102,15 @@ class Command(RedlineCommand):
 
     def _revoke(self, options: dict[str, Any]) -> None:
         key, project = options["agent"], options["project"]
-        one = connection_of(key, project)
-        label = agent_named(key).label
-        self.say(printable(revocation_note(one)))
+        one = connections.connection_of(key, project)
+        label = connections.agent_named(key).label
+        self.say(printable(connections.revocation_note(one)))
         self._confirm(f"Revoke the token of {label}", f"{_arguments(key, project)} --revoke", yes=options["yes"])
-        revoke(one)
+        connections.revoke(one)
         self.say(f"{label} is no longer connected{printable(_where(one.project))}; its token is void.", "green")
         self.show_json({"revoked": one.name, "path": one.changed, "changed": False})
 
-    def _show(self, change: ConfigurationChange, *, full: bool) -> None:
+    def _show(self, change: connections.ConfigurationChange, *, full: bool) -> None:
         """Print what happens to the file, the change itself if it is short or `full` is given, and its remarks."""
         if change.changes_file:
             self._show_diff(change, printable(change.file.real), full=full)
@@ -137,7 +119,7 @@ class Command(RedlineCommand):
         for remark in change.remarks:
             self.say(printable(remark), "yellow")
 
-    def _show_diff(self, change: ConfigurationChange, path: str, *, full: bool) -> None:
+    def _show_diff(self, change: connections.ConfigurationChange, path: str, *, full: bool) -> None:
         diff = change.diff()
         added, removed = (sum(line.sign == sign for line in diff) for sign in "+-")
         if change.is_new:
@@ -164,11 +146,11 @@ class Command(RedlineCommand):
                 "--yes",
             )
 
-    def _test(self, change: ConfigurationChange, one: ConnectedAgent) -> ConnectionTest:
+    def _test(self, change: connections.ConfigurationChange, one: ConnectedAgent) -> connections.ConnectionTest:
         with reported(settings.REDLINE_DATA_DIR, "The connection was not tested."):
             server = running_server(settings.REDLINE_DATA_DIR)
             url = f"http://127.0.0.1:{server.port}" if server is not None else ""
-            trial = try_connection(change.agent, one, redline_command, url)
+            trial = connections.try_connection(change.agent, one, connections.redline_command, url)
         self.say(printable(trial.sentence), "" if trial.has_asked else "yellow")
         if server is None:
             self.say("Redline's server is not running: the agent asks as soon as it is. Start it with `redline serve`.")
@@ -177,14 +159,14 @@ class Command(RedlineCommand):
     # The list -----------------------------------------------------------------------------------------------
 
     def _list(self) -> None:
-        found = [(one, status_of_connection(one)) for one in all_connections()]
+        found = [(one, connections.status_of_connection(one)) for one in connections.all_connections()]
         for one, status in found:
             self.say(f"{one.agent}{printable(_where(one.project))}: {printable(one.changed)}")
             if status.sentence:
                 self.say(f"  {printable(status.sentence)}", "" if status.is_current else "yellow")
         if not found:
             self.say("No agent is connected. `redline connect AGENT` connects one of these:")
-            self.say(", ".join(AGENTS_WITH_BRIDGES))
+            self.say(", ".join(connections.AGENTS_WITH_BRIDGES))
         self.show_json(
             {
                 "connections": [

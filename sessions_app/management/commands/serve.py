@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import logging
 import tempfile
@@ -13,20 +11,8 @@ from sessions_app.cli import RedlineCommand
 from sessions_app.database.sqlite import only_this_database
 from sessions_app.disk.files import reported
 from sessions_app.index.roots import managed_root
+from sessions_app.server import connections
 from sessions_app.server.connection_files import announce_server
-from sessions_app.server.connections import (
-    HEADER_BYTES,
-    HEADERS,
-    IDLE_SECONDS,
-    IPV4,
-    IPV6,
-    BoundedProtocol,
-    RefusableSocket,
-    listening,
-    listening_from,
-    raise_descriptor_limit,
-    shared_port,
-)
 from sessions_app.server.running_server import RunningServer, launch_address, only_server
 from sessions_app.web.server_log import kept_log
 from sessions_app.web.uploads import upload_directory
@@ -35,7 +21,7 @@ _log = logging.getLogger("redline")
 
 APPLICATION = "redline.asgi:application"
 DEFAULT_PORT: Final = 8000
-HOSTS: Final = (IPV4, IPV6)
+HOSTS: Final = (connections.IPV4, connections.IPV6)
 """The addresses to listen on. Browsers try ::1 first: another process listening there would receive their requests."""
 MESSAGE_BYTES: Final = 16_384
 """The maximum size of a message that a page sends over a socket."""
@@ -67,11 +53,11 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> None:
         directory = settings.REDLINE_DATA_DIR
         port, plain = options["port"], options["plain"]
-        listen = listening_from(DEFAULT_PORT, HOSTS) if port is None else listening(port, HOSTS)
+        listen = connections.listening_from(DEFAULT_PORT, HOSTS) if port is None else connections.listening(port, HOSTS)
         with only_server(directory), kept_log(directory), listen as listeners, only_this_database() as database:
             managed_root()
             settings.REDLINE_PLAIN = plain
-            server = RunningServer(shared_port(listeners), plain, database)
+            server = RunningServer(connections.shared_port(listeners), plain, database)
             with reported(directory, "The server was not started."):
                 server.keep(directory)
                 announce_server(directory, server.port)
@@ -90,20 +76,20 @@ class Command(RedlineCommand):
             tempfile.tempdir = str(upload_directory())
             _log.info("serving on port %d", server.port)
             try:
-                raise_descriptor_limit()
+                connections.raise_descriptor_limit()
             except (OSError, ValueError) as fault:
                 _log.warning("The limit of open files could not be raised: %s", fault)
             # Logging is configured by the settings, for Django and uvicorn alike.
             config = uvicorn.Config(
                 APPLICATION,
-                http=BoundedProtocol,
-                h11_max_incomplete_event_size=HEADER_BYTES,
-                ws=RefusableSocket,
-                headers=list(HEADERS),
+                http=connections.BoundedProtocol,
+                h11_max_incomplete_event_size=connections.HEADER_BYTES,
+                ws=connections.RefusableSocket,
+                headers=list(connections.HEADERS),
                 server_header=False,
                 # There is no proxy between this server and its user: forwarding headers are ignored.
                 proxy_headers=False,
-                timeout_keep_alive=IDLE_SECONDS,
+                timeout_keep_alive=connections.IDLE_SECONDS,
                 log_config=None,
                 log_level="warning",
                 lifespan="on",

@@ -1,7 +1,5 @@
 """EDGE: the threads in Amp's directory."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

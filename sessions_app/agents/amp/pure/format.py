@@ -6,8 +6,6 @@ entry, `mN.K` for the one in block K. The context is all messages; what a contin
 servers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,31 +15,9 @@ import msgspec
 from sessions_app.agents.pi.pure.format import ContextRules
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.format import Format, Generation, NewFile, Reader, SessionWriter, WriteFacts
+from sessions_app.sessionlog import entries, jsjson
 from sessions_app.sessionlog.context import ActiveContext, Message, keep
-from sessions_app.sessionlog.entries import (
-    NO_TEXTS,
-    Block,
-    BlockType,
-    Deletion,
-    Entry,
-    EntryKind,
-    NameControl,
-    Role,
-    Texts,
-    block_tokens,
-    tokens_of,
-)
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import (
-    Line,
-    items,
-    json_bytes,
-    members,
-    parse,
-    stringify,
-    utf16_length,
-    well_formed,
-)
 from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
 from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Recorded
 
@@ -61,11 +37,11 @@ def lines_of_thread(document: bytes) -> list[bytes] | None:
 
 
 def _line(line_type: str, data: object) -> bytes:
-    return json_bytes({"type": line_type, "data": data}) + b"\n"
+    return jsjson.json_bytes({"type": line_type, "data": data}) + b"\n"
 
 
 CURRENT_VERSION: Final = 1
-_ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT}
+_ROLES: Final = {"user": entries.Role.USER, "assistant": entries.Role.ASSISTANT}
 _RESULT: Final = "tool_result"
 
 
@@ -73,7 +49,7 @@ _RESULT: Final = "tool_result"
 class AmpParser(LineParser):
     """Parses the lines into which `lines_of_thread` divides a thread's document."""
 
-    def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
+    def read_object(self, data: dict[str, Any], line: jsjson.Line) -> Sequence[Recorded]:
         content = data.get("data")
         if not isinstance(content, dict):
             return self.report(DamageKind.NOT_AN_OBJECT, line, self.describe_value(line.raw, content))
@@ -86,39 +62,41 @@ class AmpParser(LineParser):
         return recorded
 
     @staticmethod
-    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse(raw: bytes, place: entries.Entry, version: int) -> tuple[entries.Entry, entries.Texts] | None:
         """The entry at the place of an earlier one; None if no such entry is there any more."""
         found = fields.object_in(raw)
         if found is None:
             return None
-        if place.role == Role.TOOL_RESULT:
+        if place.role == entries.Role.TOOL_RESULT:
             return _described_result(found, place)
-        return _described(_blocks(fields.mapping(found, "data")), place) if place.role else (place, NO_TEXTS)
+        return _described(_blocks(fields.mapping(found, "data")), place) if place.role else (place, entries.NO_TEXTS)
 
     def describe_value(self, raw: bytes, value: object) -> str:
         return "contains no object"
 
-    def _thread(self, data: dict[str, Any], line: Line) -> Recorded:
+    def _thread(self, data: dict[str, Any], line: jsjson.Line) -> Recorded:
         moment = fields.moment(data, "created")
         created = moment.isoformat(timespec="milliseconds") if moment is not None else ""
         thread_id = fields.stored_text(data, "id")
         self.state.header = Header(thread_id, CURRENT_VERSION, _directory(data), created, "")
-        name = NameControl(fields.stored_text(data, "title") or None)
+        name = entries.NameControl(fields.stored_text(data, "title") or None)
         place = _place(line, thread_id, None)
-        entry = msgspec.structs.replace(place, type=THREAD, kind=EntryKind.OFF_BRANCH, timestamp=created, control=name)
-        return Recorded(entry, NO_TEXTS, data)
+        entry = msgspec.structs.replace(
+            place, type=THREAD, kind=entries.EntryKind.OFF_BRANCH, timestamp=created, control=name
+        )
+        return Recorded(entry, entries.NO_TEXTS, data)
 
-    def _message(self, data: dict[str, Any], line: Line) -> Iterator[Recorded]:
+    def _message(self, data: dict[str, Any], line: jsjson.Line) -> Iterator[Recorded]:
         recorded_role = fields.stored_text(data, "role")
         role = _ROLES.get(recorded_role, recorded_role)
         blocks = _blocks(data)
         parent = self.state.previous_id
         results = [at for at, block in enumerate(blocks) if fields.has_type(block, _RESULT)]
-        data_start = members(line.raw)["data"].start if results else 0
-        spans = items(line.raw, members(line.raw, data_start)["content"].start) if results else []
+        data_start = jsjson.members(line.raw)["data"].start if results else 0
+        spans = jsjson.items(line.raw, jsjson.members(line.raw, data_start)["content"].start) if results else []
         for at in results:
             (start, end), place_id = spans[at], f"m{line.number}.{at}"
-            place = Entry(line.number, line.offset + start, end - start, place_id, parent, _RESULT)
+            place = entries.Entry(line.number, line.offset + start, end - start, place_id, parent, _RESULT)
             yield Recorded(*_described_result(blocks[at], place), blocks[at])
             parent = place.id
         if len(results) < len(blocks):
@@ -146,63 +124,63 @@ def text_of_result(block: Mapping[str, Any]) -> str:
         isinstance(one, dict) and ("text" in one or _is_image(one)) for one in content
     ):
         return "\n".join(IMAGE if _is_image(one) else fields.text(one, "text") for one in content)
-    return stringify(content) if content is not None else ""
+    return jsjson.stringify(content) if content is not None else ""
 
 
-def _described(blocks: Sequence[object], place: Entry) -> tuple[Entry, Texts]:
+def _described(blocks: Sequence[object], place: entries.Entry) -> tuple[entries.Entry, entries.Texts]:
     """A message without its results; its other blocks are counted without them."""
     own = without_results(blocks)
     found = [_block(block, at) for at, block in enumerate(own)]
     kept = tuple(block for block, _ in found)
-    tokens = tokens_of(sum(block.units for block in kept))
-    entry = msgspec.structs.replace(place, kind=EntryKind.MESSAGE, blocks=kept, tokens=tokens)
+    tokens = entries.tokens_of(sum(block.units for block in kept))
+    entry = msgspec.structs.replace(place, kind=entries.EntryKind.MESSAGE, blocks=kept, tokens=tokens)
     images = tuple(_image(block, at) for at, block in enumerate(own) if _is_image(block))
-    return entry, Texts(None, tuple(text for _, text in found), images)
+    return entry, entries.Texts(None, tuple(text for _, text in found), images)
 
 
 def without_results(blocks: Sequence[object]) -> list[object]:
     return [block for block in blocks if not fields.has_type(block, _RESULT)]
 
 
-def _described_result(block: Mapping[str, Any], place: Entry) -> tuple[Entry, Texts]:
+def _described_result(block: Mapping[str, Any], place: entries.Entry) -> tuple[entries.Entry, entries.Texts]:
     text = text_of_result(block)
     images = tuple(_image(one) for one in fields.items(block, "content") if _is_image(one))
     entry = msgspec.structs.replace(
         place,
-        kind=EntryKind.MESSAGE,
-        role=Role.TOOL_RESULT,
-        tokens=tokens_of(utf16_length(text) + sum(image.units for image in images)),
+        kind=entries.EntryKind.MESSAGE,
+        role=entries.Role.TOOL_RESULT,
+        tokens=entries.tokens_of(jsjson.utf16_length(text) + sum(image.units for image in images)),
         result_for=fields.stored_text(block, "tool_use_id" if block.get("tool_use_id") else "toolUseID"),
         failed=block.get("is_error") is True,
     )
-    return entry, Texts(text, (), images)
+    return entry, entries.Texts(text, (), images)
 
 
 def _image(block: Any, at: int | None = None) -> Opaque:
     return Opaque.image(fields.text(fields.mapping(block, "source"), "data"), at)
 
 
-def _block(block: object, at: int) -> tuple[Block, str]:
+def _block(block: object, at: int) -> tuple[entries.Block, str]:
     found = fields.as_mapping(block)
     kind = fields.text(found, "type")
     call_id = None
     if kind == "text":
-        block_type, text = BlockType.TEXT, fields.text(found, "text")
+        block_type, text = entries.BlockType.TEXT, fields.text(found, "text")
     elif kind == "thinking":
-        block_type, text = BlockType.THINKING, fields.text(found, "thinking")
+        block_type, text = entries.BlockType.THINKING, fields.text(found, "thinking")
     elif kind == "tool_use":
-        block_type, call_id = BlockType.TOOL_CALL, fields.stored_text(found, "id")
-        text = f"toolCall {call_id} {fields.text(found, 'name')} {stringify(found.get('input'))}"
+        block_type, call_id = entries.BlockType.TOOL_CALL, fields.stored_text(found, "id")
+        text = f"toolCall {call_id} {fields.text(found, 'name')} {jsjson.stringify(found.get('input'))}"
     elif kind == "image":
-        return Block.of(at, BlockType.IMAGE, IMAGE_UNITS), IMAGE
+        return entries.Block.of(at, entries.BlockType.IMAGE, IMAGE_UNITS), IMAGE
     else:
-        block_type, text = well_formed(kind) or BlockType.UNKNOWN, stringify(block)
-    units = utf16_length(text)
-    return Block(at, block_type, block_tokens(units), units, call_id), text
+        block_type, text = jsjson.well_formed(kind) or entries.BlockType.UNKNOWN, jsjson.stringify(block)
+    units = jsjson.utf16_length(text)
+    return entries.Block(at, block_type, entries.block_tokens(units), units, call_id), text
 
 
-def _place(line: Line, entry_id: str, parent: str | None) -> Entry:
-    return Entry(line.number, line.offset, len(line.raw), entry_id, parent, MESSAGE)
+def _place(line: jsjson.Line, entry_id: str, parent: str | None) -> entries.Entry:
+    return entries.Entry(line.number, line.offset, len(line.raw), entry_id, parent, MESSAGE)
 
 
 def _is_image(block: object) -> bool:
@@ -222,7 +200,7 @@ class AmpReader(Reader):
     name = "amp"
     honours = frozenset()
 
-    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
+    def rebuild(self, branch: Sequence[entries.Entry]) -> ActiveContext:
         messages = (keep(entry) for entry in branch if entry.is_message)
         return ActiveContext(self.name, tuple(message for message in messages if message is not None), None)
 
@@ -238,7 +216,7 @@ class HandoffWriter(SessionWriter):
     )
     undo = "There is nothing to undo."
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
+    def write(self, branch: Sequence[entries.Entry], deletion: entries.Deletion, facts: WriteFacts) -> NewFile:
         raise BadInput(
             "read_only_agent",
             f"{facts.session} is a thread of Amp, which keeps its threads on its servers and imports none. Nothing was "
@@ -260,14 +238,16 @@ class AmpFormat(Format):
         Generation("Amp", _READER, ContextRules(_READER), (HandoffWriter(),), can_move_leaf=False),
     )
 
-    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
+    def sent_messages(
+        self, context: ActiveContext, line: Callable[[entries.Entry], bytes]
+    ) -> Iterator[Mapping[str, Any]]:
         """The messages as recorded: how a thread is sent is not known."""
         for message in context.messages:
             yield self.message_json(message, line(message.entry), None)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        found = parse(line)
-        if message.role == Role.TOOL_RESULT:
+        found = jsjson.parse(line)
+        if message.role == entries.Role.TOOL_RESULT:
             return {"role": "user", "content": [found]}
         content = found["data"].get("content")
         return {"role": message.role, "content": without_results(content) if isinstance(content, list) else content}

@@ -10,8 +10,6 @@ applies: providers reject a latest assistant message whose thinking was changed,
 not applied, and the results of its calls are restored with them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final

@@ -10,8 +10,6 @@ The client calls the hook before it compacts:
 | any other exit code          | compacts                                                                         |
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,14 +20,7 @@ from sessions_app.agents.base import TEST_VARIABLE, Client
 from sessions_app.agents.bridges import HookBridge
 from sessions_app.agents.claude_code.pure.parser import KEY
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
-from sessions_app.agents.edge.dry_resume import (
-    ClientExit,
-    ClientProgram,
-    ClientUnusable,
-    Scratch,
-    new_scratch,
-    run_client,
-)
+from sessions_app.agents.edge import dry_resume
 from sessions_app.agents.edge.model_server import ModelServer
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hooks import HookReply, HookRequest, HookStep, hook_fields, hook_request
@@ -42,13 +33,13 @@ FEW_TOOLS: Final = ("--tools", "Read,Bash,Write", "--disable-slash-commands")
 _NOT_IN_SLUG: Final = re.compile(r"[^A-Za-z0-9]")
 
 
-class ClaudeCodeProgram(ClientProgram):
+class ClaudeCodeProgram(dry_resume.ClientProgram):
     """The program `claude`."""
 
     label = "Claude Code"
     openings = ("<system-reminder>",)
 
-    def environment(self, scratch: Scratch) -> Mapping[str, str]:
+    def environment(self, scratch: dry_resume.Scratch) -> Mapping[str, str]:
         """The environment of the client, so that it makes no requests besides the conversation."""
         return {
             **scratch.environment,
@@ -61,7 +52,7 @@ class ClaudeCodeProgram(ClientProgram):
             "DISABLE_TELEMETRY": "1",
         }
 
-    def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
+    def place(self, name: str, content: Iterable[bytes], scratch: dry_resume.Scratch) -> str:
         session_id = _session_id(Path(name).stem)
         directory = sessions_directory(scratch)
         directory.mkdir(parents=True)
@@ -103,7 +94,7 @@ def _in_short(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**message, "content": blocks}
 
 
-def sessions_directory(scratch: Scratch) -> Path:
+def sessions_directory(scratch: dry_resume.Scratch) -> Path:
     """The directory of the project's sessions."""
     return scratch.home / ".claude" / "projects" / _NOT_IN_SLUG.sub("-", str(scratch.project))
 
@@ -163,21 +154,21 @@ class SettingsBridge(HookBridge):
     def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
         """Compact a session of one message; no request is made, because the hook prevents the compaction."""
         with ModelServer() as server:
-            scratch = new_scratch(home, server.url)
+            scratch = dry_resume.new_scratch(home, server.url)
             client = ClaudeCodeProgram(program)
             path = scratch.home / DIRECTORY / "settings.json"
             path.parent.mkdir()
             path.write_bytes(self.content(None, path, connection, redline))
             environment = {**client.environment(scratch), TEST_VARIABLE: "1"}
-            begun = run_client(client.command("Hello"), cwd=scratch.project, environment=environment)
+            begun = dry_resume.run_client(client.command("Hello"), cwd=scratch.project, environment=environment)
             session_id = _printed(begun, "session_id")
             if not session_id:
-                raise ClientUnusable(f"it did not begin a session: {begun.last_words}")
+                raise dry_resume.ClientUnusable(f"it did not begin a session: {begun.last_words}")
             command = [program, "-p", "--output-format", "json", "--resume", session_id, "--", "/compact"]
-            ended = run_client(command, cwd=scratch.project, environment=environment)
+            ended = dry_resume.run_client(command, cwd=scratch.project, environment=environment)
             return _printed(ended, "result") or ended.last_words
 
 
-def _printed(ended: ClientExit, name: str) -> str:
+def _printed(ended: dry_resume.ClientExit, name: str) -> str:
     """A text of the document that the client printed; empty if it printed none."""
     return fields.text(fields.object_in(ended.output.encode()) or {}, name)

@@ -10,27 +10,13 @@ if that is less. Without one, recent versions wait until the provider refuses th
 the model. Redline takes it too: it is better to plan before the client compacts than after.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import (
-    AgentSettings,
-    CompactionBudget,
-    CompactionSetting,
-    ConfiguredModel,
-    SettingInForce,
-    Settings,
-    SettingsFile,
-    SettingsSection,
-    is_switch,
-    named_directory,
-    settings_in_force,
-)
+from sessions_app.agents import base
 from sessions_app.agents.edge.json_file import JsonFile, existing_files, read_json_file
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hooks import hook_commands
@@ -58,43 +44,45 @@ VARIABLES: Final = (WINDOW_VARIABLE, PERCENT_VARIABLE, *OFF_VARIABLES)
 
 def config_directory(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
     """The directory of the client's own files."""
-    return named_directory(CONFIG_VARIABLE, home / DIRECTORY, environment)
+    return base.named_directory(CONFIG_VARIABLE, home / DIRECTORY, environment)
 
 
-class ClaudeCodeSettings(Settings):
-    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+class ClaudeCodeSettings(base.Settings):
+    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> base.AgentSettings:
         found = existing_files(cwd, PROJECT_FILES, [config_directory(home) / "settings.json"])
         files = tuple(map(_settings_file, found))
         in_use = model[1] if model is not None else ""
         window = LONG_WINDOW if in_use in (one.id for one in self.models(home)) else DEFAULT_WINDOW
-        in_force = settings_in_force(_SETTINGS, [SettingsSection(found.path, found.compaction) for found in files])
+        in_force = base.settings_in_force(
+            _SETTINGS, [base.SettingsSection(found.path, found.compaction) for found in files]
+        )
         by_name = {one.setting.name: one for one in in_force}
         reserve = window - _threshold(by_name, window)
         # A variable disables automatic compaction, whatever the setting is.
         offs = [(file.path, str(file.compaction.get(name, "")).lower()) for file in files for name in OFF_VARIABLES]
         disabling = (path for path, value in offs if value in ("1", "true"))
         disabled_by = next(disabling, by_name[ENABLED].switched_off_in)
-        return AgentSettings(files, CompactionBudget(reserve), disabled_by, in_force=in_force)
+        return base.AgentSettings(files, base.CompactionBudget(reserve), disabled_by, in_force=in_force)
 
-    def user_file(self, home: Path) -> SettingsFile:
+    def user_file(self, home: Path) -> base.SettingsFile:
         return _settings_file(read_json_file(config_directory(home) / "settings.json"))
 
-    def models(self, home: Path) -> Iterator[ConfiguredModel]:
+    def models(self, home: Path) -> Iterator[base.ConfiguredModel]:
         """The model that the user's settings ask for with the long window."""
         model = fields.text(read_json_file(config_directory(home) / "settings.json").values, "model")
         if model.endswith(LONG_MARK):
-            yield ConfiguredModel(model.removesuffix(LONG_MARK), LONG_WINDOW)
+            yield base.ConfiguredModel(model.removesuffix(LONG_MARK), LONG_WINDOW)
 
 
-def _settings_file(found: JsonFile) -> SettingsFile:
+def _settings_file(found: JsonFile) -> base.SettingsFile:
     variables = fields.mapping(found.values, "env")
     shown = {name: found.values[name] for name in (WINDOW, ENABLED) if name in found.values}
     shown |= {name: variables[name] for name in VARIABLES if name in variables}
     hooks = hook_commands(found.values, HOOK_EVENTS)
-    return SettingsFile(found.path, found.exists, shown, found.fault, hooks=hooks)
+    return base.SettingsFile(found.path, found.exists, shown, found.fault, hooks=hooks)
 
 
-def _threshold(in_force: Mapping[str, SettingInForce], model_window: int) -> int:
+def _threshold(in_force: Mapping[str, base.SettingInForce], model_window: int) -> int:
     """The number of tokens above which the client compacts."""
     chosen = _number(in_force[WINDOW_VARIABLE].value) or _number(in_force[WINDOW].value)
     window = min(model_window, max(int(chosen), LEAST_WINDOW)) if chosen else model_window
@@ -125,14 +113,16 @@ def _is_number(value: object) -> bool:
 
 
 _SETTINGS: Final = (
-    CompactionSetting(ENABLED, "Whether it compacts automatically.", "true", is_switch, example=False, within=()),
+    base.CompactionSetting(
+        ENABLED, "Whether it compacts automatically.", "true", base.is_switch, example=False, within=()
+    ),
     *(
-        CompactionSetting(
+        base.CompactionSetting(
             name, "Disables automatic compaction if it is 1 or true.", "not set", _is_variable, "1", ("env",)
         )
         for name in OFF_VARIABLES
     ),
-    CompactionSetting(
+    base.CompactionSetting(
         WINDOW,
         f"The window in tokens: it compacts at {RESERVE:,} less. Under {LEAST_WINDOW:,} it counts as that.",
         "recent versions wait until the provider refuses a request",
@@ -140,8 +130,8 @@ _SETTINGS: Final = (
         200_000,
         (),
     ),
-    CompactionSetting(WINDOW_VARIABLE, "The same, and before it.", "not set", _is_number, "200000", ("env",)),
-    CompactionSetting(
+    base.CompactionSetting(WINDOW_VARIABLE, "The same, and before it.", "not set", _is_number, "200000", ("env",)),
+    base.CompactionSetting(
         PERCENT_VARIABLE,
         f"The percentage of the window less {PERCENT_RESERVE:,} at which it compacts, if that is earlier. "
         "It has no effect without a window.",

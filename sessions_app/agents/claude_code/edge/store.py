@@ -20,8 +20,6 @@ Older clients record only the first. What does not prove that the client has end
 as open; what cannot be read or belongs to another computer is uncertain. No link in the path of a file is followed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

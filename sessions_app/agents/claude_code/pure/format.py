@@ -1,7 +1,5 @@
 """PURE: the format of Claude Code."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

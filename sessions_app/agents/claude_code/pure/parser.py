@@ -32,8 +32,6 @@ that the client puts around it:
      "rendered": [{"content": text}, …], "renderedRole"}
 """
 
-from __future__ import annotations
-
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
@@ -44,30 +42,8 @@ import msgspec
 
 from sessions_app.agents.pi.pure.parser import describe_content
 from sessions_app.agents.pure import fields
+from sessions_app.sessionlog import entries, jsjson
 from sessions_app.sessionlog.context import READ_CHARACTERS, overflown_window
-from sessions_app.sessionlog.entries import (
-    NO_TEXTS,
-    Block,
-    BlockType,
-    BoundaryControl,
-    Entry,
-    EntryKind,
-    NameControl,
-    Role,
-    Texts,
-    block_tokens,
-    tokens_of,
-)
-from sessions_app.sessionlog.jsjson import (
-    Line,
-    first_object,
-    items,
-    members,
-    parse,
-    stringify,
-    utf16_length,
-    well_formed,
-)
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, ImageSize, Opaque, bytes_of, document_units, size_in_base64
 from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Recorded, released_version
 
@@ -109,7 +85,7 @@ def media_of(block: object) -> Media | None:
     source, name = fields.mapping(block, "source"), fields.text(block, "title")[:NAME_CHARACTERS]
     data = fields.text(source, "data")
     if source.get("type") == "text":
-        return Media("\n".join(filter(None, (name, data))), utf16_length(data), is_text=True)
+        return Media("\n".join(filter(None, (name, data))), jsjson.utf16_length(data), is_text=True)
     kind = fields.text(source, "media_type")[:NAME_CHARACTERS] or str(block["type"])
     is_image = block["type"] == "image"
     size = f"{bytes_of(data):,} bytes" if data else ""
@@ -156,7 +132,7 @@ def unrendered_text(attachment: Mapping[str, Any]) -> str:
         return str(file["content"])
     if "base64" in file:
         return fields.text(file, "filePath")
-    return value if isinstance(value, str) else stringify(_without_data(value))
+    return value if isinstance(value, str) else jsjson.stringify(_without_data(value))
 
 
 def images_of(attachment: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -202,7 +178,7 @@ TITLES: Final[Mapping[str, str]] = {
 """The lines that name the session, and the field with the name. A later one of these takes precedence."""
 CONVERSATION: Final = frozenset({"user", "assistant"})
 NODES: Final = CONVERSATION | {"attachment", "system", "progress"}
-_SAID: Final = frozenset({Role.USER, Role.COMPACTION_SUMMARY})
+_SAID: Final = frozenset({entries.Role.USER, entries.Role.COMPACTION_SUMMARY})
 _STATIONS: Final = NODES - {"progress"} | {SIDECHAIN}
 KNOWN_TYPES: Final = (
     NODES
@@ -213,10 +189,10 @@ KNOWN_TYPES: Final = (
 """The types that clients write today. Others are kept and shown as well."""
 _USAGE: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
-Described = list[tuple[Entry, Texts]]
+Described = list[tuple[entries.Entry, entries.Texts]]
 
 
-def describe(data: Mapping[str, Any], line: Line, line_id: str, *, is_subagent: bool = False) -> Described:
+def describe(data: Mapping[str, Any], line: jsjson.Line, line_id: str, *, is_subagent: bool = False) -> Described:
     """The entries of one recorded object, usually one: the last one has the id of the line. `is_subagent`: the file is
     that of a subagent."""
     recorded_type = fields.word(data, "type")
@@ -232,8 +208,8 @@ def describe(data: Mapping[str, Any], line: Line, line_id: str, *, is_subagent: 
     if not is_node(data):
         title = fields.stored_text(data, TITLES[recorded_type]) if recorded_type in TITLES else ""
         named = fields.stored_text(data, "leafUuid") or None if recorded_type == LAST_PROMPT else None
-        beside = {**common, "parent_id": named, "control": NameControl(title) if title else None}
-        return [(Entry(**beside, kind=EntryKind.OFF_BRANCH), NO_TEXTS)]
+        beside = {**common, "parent_id": named, "control": entries.NameControl(title) if title else None}
+        return [(entries.Entry(**beside, kind=entries.EntryKind.OFF_BRANCH), entries.NO_TEXTS)]
     if data.get("isSidechain") is True and not is_subagent:
         common["type"] = SIDECHAIN
     message = data.get("message") if data.get("isVirtual") is not True else None
@@ -245,7 +221,7 @@ def describe(data: Mapping[str, Any], line: Line, line_id: str, *, is_subagent: 
         return [_describe_attachment(data, common)]
     if recorded_type == "system":
         return [_describe_system(data, common)]
-    return [(Entry(**common), NO_TEXTS)]
+    return [(entries.Entry(**common), entries.NO_TEXTS)]
 
 
 def is_node(data: Mapping[str, Any]) -> bool:
@@ -253,12 +229,12 @@ def is_node(data: Mapping[str, Any]) -> bool:
     return isinstance(data.get("uuid"), str) or fields.word(data, "type") in CONVERSATION
 
 
-def is_passed(entry: Entry) -> bool:
+def is_passed(entry: entries.Entry) -> bool:
     """Whether the client skips an entry in the tree, so that the entries that follow it follow its parent instead."""
     return entry.type not in _STATIONS and entry.type.partition(":")[0] not in _STATIONS
 
 
-def shares_line(entry: Entry) -> bool:
+def shares_line(entry: entries.Entry) -> bool:
     """Whether an entry has the blocks of a line other than its tool results."""
     parent = entry.parent_id
     if parent is None or not parent.startswith(entry.id):
@@ -271,9 +247,9 @@ def shares_line(entry: Entry) -> bool:
 
 def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, Any], raw: bytes) -> Described:
     if not isinstance(content, str | list):
-        return [(Entry(**common), NO_TEXTS)]
-    common["kind"] = EntryKind.MESSAGE
-    role = Role.COMPACTION_SUMMARY if data.get("isCompactSummary") is True else Role.USER
+        return [(entries.Entry(**common), entries.NO_TEXTS)]
+    common["kind"] = entries.EntryKind.MESSAGE
+    role = entries.Role.COMPACTION_SUMMARY if data.get("isCompactSummary") is True else entries.Role.USER
     if isinstance(content, str):
         return [_described(content, role, common)]
     results = [index for index, block in enumerate(content) if is_result(block)]
@@ -283,7 +259,7 @@ def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, A
         # The subagent of a call; several results on one line do not show which of them it belongs to.
         subagent = fields.stored_text(fields.mapping(data, "toolUseResult"), "agentId")
         return [describe_result(content[0], {**common, "subagent": subagent})]
-    spans = items(raw, members(raw, members(raw)["message"].start)["content"].start)
+    spans = jsjson.items(raw, jsjson.members(raw, jsjson.members(raw)["message"].start)["content"].start)
     found = []
     for part, index in enumerate(results):
         part_id, (start, end) = f"{common['id']}.{part}", spans[index]
@@ -293,7 +269,7 @@ def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, A
     if len(results) < len(content):
         entry, texts = _described(content, role, common)
         blocks = tuple(block for block in entry.blocks or () if block.index not in results)
-        tokens = tokens_of(sum(block.units for block in blocks))
+        tokens = entries.tokens_of(sum(block.units for block in blocks))
         return [*found, (msgspec.structs.replace(entry, blocks=blocks, tokens=tokens), texts)]
     return [*found[:-1], describe_result(content[-1], {**common, "parent_id": found[-1][0].parent_id})]
 
@@ -302,24 +278,26 @@ def is_result(block: object) -> bool:
     return fields.has_type(block, "tool_result")
 
 
-def describe_result(block: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[Entry, Texts]:
+def describe_result(block: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[entries.Entry, entries.Texts]:
     """The entry of one result, which may be a part of its line."""
     call_id = fields.stored_text_or_none(block, "tool_use_id")
     failed = block.get("is_error") is True
-    return _described(block.get("content"), Role.TOOL_RESULT, {**common, "result_for": call_id, "failed": failed})
+    return _described(
+        block.get("content"), entries.Role.TOOL_RESULT, {**common, "result_for": call_id, "failed": failed}
+    )
 
 
 def _describe_assistant(
     data: Mapping[str, Any], message: Mapping[str, Any], common: dict[str, Any]
-) -> tuple[Entry, Texts]:
+) -> tuple[entries.Entry, entries.Texts]:
     content = message.get("content")
     if not isinstance(content, str | list):
-        return Entry(**common), NO_TEXTS
+        return entries.Entry(**common), entries.NO_TEXTS
     model = fields.stored_text(message, "model")
     is_error = data.get("isApiErrorMessage") is True
     stop_reason = "error" if is_error else fields.word(message, "stop_reason")
     common |= {
-        "kind": EntryKind.MESSAGE,
+        "kind": entries.EntryKind.MESSAGE,
         "reply": fields.stored_text(message, "id"),
         "stop_reason": stop_reason,
         "failed": is_error,
@@ -327,15 +305,15 @@ def _describe_assistant(
         "usage": _usage(message),
         "model": fields.model(PROVIDER, model) if model not in ("", SYNTHETIC) else None,
     }
-    entry, texts = _described(content, Role.ASSISTANT, common | {"overflown": None})
+    entry, texts = _described(content, entries.Role.ASSISTANT, common | {"overflown": None})
     if is_error:
         words = texts.joined(entry.blocks)[:READ_CHARACTERS]
         overflown = overflown_window(stop_reason, words, sent=0, output=0)
-        return _described(content, Role.ASSISTANT, common | {"overflown": overflown})
+        return _described(content, entries.Role.ASSISTANT, common | {"overflown": overflown})
     return entry, texts
 
 
-def _described(content: object, role: str, common: Mapping[str, Any]) -> tuple[Entry, Texts]:
+def _described(content: object, role: str, common: Mapping[str, Any]) -> tuple[entries.Entry, entries.Texts]:
     media: dict[int, Media] = {}
     if isinstance(content, list):
         media = {index: found for index, block in enumerate(content) if (found := media_of(block))}
@@ -347,15 +325,15 @@ def _described(content: object, role: str, common: Mapping[str, Any]) -> tuple[E
         blocks = tuple(_weighing(block, weights.get(block.index)) for block in blocks)
         shown = (media[index].label if index in media else text for index, text in enumerate(texts.blocks))
         opaque = (one for index, found in media.items() for one in found.opaque(index))
-        texts, units = Texts(None, tuple(shown), (*sealed, *opaque)), sum(block.units for block in blocks)
-    return Entry(**common, role=role, blocks=blocks, tokens=tokens_of(units)), texts
+        texts, units = entries.Texts(None, tuple(shown), (*sealed, *opaque)), sum(block.units for block in blocks)
+    return entries.Entry(**common, role=role, blocks=blocks, tokens=entries.tokens_of(units)), texts
 
 
-def _weighing(block: Block, units: int | None) -> Block:
+def _weighing(block: entries.Block, units: int | None) -> entries.Block:
     """A block with the estimate of its content that is not text, if it has any."""
     if units is None:
         return block
-    return msgspec.structs.replace(block, tokens=block_tokens(units), units=units)
+    return msgspec.structs.replace(block, tokens=entries.block_tokens(units), units=units)
 
 
 def _as_shared(block: object) -> object:
@@ -363,9 +341,9 @@ def _as_shared(block: object) -> object:
     if not isinstance(block, dict):
         return block
     if block.get("type") == "tool_use":
-        shared = {"type": BlockType.TOOL_CALL, "name": block.get("name"), "arguments": block.get("input")}
+        shared = {"type": entries.BlockType.TOOL_CALL, "name": block.get("name"), "arguments": block.get("input")}
         return {**shared, "id": block["id"]} if "id" in block else shared
-    if block.get("type") == BlockType.THINKING and "signature" in block:
+    if block.get("type") == entries.BlockType.THINKING and "signature" in block:
         return {**block, "thinkingSignature": block["signature"]}
     return {"type": block["type"]} if media_of(block) else block
 
@@ -373,41 +351,47 @@ def _as_shared(block: object) -> object:
 # ---- what the client adds ----------------------------------------------------------------------------------
 
 
-def _describe_attachment(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+def _describe_attachment(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[entries.Entry, entries.Texts]:
     """An attachment; the type of the entry has that of the attachment."""
     attachment, whole = fields.mapping(data, "attachment"), shown_text(data)
     kind = fields.word(attachment, "type")
     if kind and common["type"] != SIDECHAIN:
         common["type"] = sys.intern(f"{common['type']}:{kind}")
-    common["kind"] = EntryKind.MESSAGE if kind != SNAPSHOT and whole else EntryKind.OTHER
+    common["kind"] = entries.EntryKind.MESSAGE if kind != SNAPSHOT and whole else entries.EntryKind.OTHER
     images = [] if rendered_texts(data) is not None else images_of(attachment)
     media = [found for found in map(media_of, images) if found is not None]
-    units = utf16_length(whole) + sum(found.units for found in media)
+    units = jsjson.utf16_length(whole) + sum(found.units for found in media)
     opaque = tuple(one for found in media for one in found.opaque())
-    return Entry(**common, role=Role.CUSTOM, tokens=tokens_of(units)), Texts(whole, (), opaque)
+    return entries.Entry(**common, role=entries.Role.CUSTOM, tokens=entries.tokens_of(units)), entries.Texts(
+        whole, (), opaque
+    )
 
 
-def _describe_system(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+def _describe_system(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[entries.Entry, entries.Texts]:
     subtype = fields.word(data, "subtype")
     text = data.get("content")
     if subtype and common["type"] != SIDECHAIN:
         common["type"] = sys.intern(f"{common['type']}:{subtype}")
     if subtype == LOCAL_COMMAND and isinstance(text, str):
-        tokens = tokens_of(utf16_length(text))
-        return Entry(**common, kind=EntryKind.MESSAGE, role=Role.COMMAND, tokens=tokens), Texts(text, ())
+        tokens = entries.tokens_of(jsjson.utf16_length(text))
+        return entries.Entry(
+            **common, kind=entries.EntryKind.MESSAGE, role=entries.Role.COMMAND, tokens=tokens
+        ), entries.Texts(text, ())
     if subtype == BOUNDARY:
         common["parent_id"] = common["parent_id"] or fields.stored_text(data, "logicalParentUuid") or None
-        return Entry(**common, kind=EntryKind.BOUNDARY, control=_boundary(data, common["id"])), NO_TEXTS
-    return Entry(**common), NO_TEXTS
+        return entries.Entry(
+            **common, kind=entries.EntryKind.BOUNDARY, control=_boundary(data, common["id"])
+        ), entries.NO_TEXTS
+    return entries.Entry(**common), entries.NO_TEXTS
 
 
-def _boundary(data: Mapping[str, Any], own_id: str) -> BoundaryControl:
+def _boundary(data: Mapping[str, Any], own_id: str) -> entries.BoundaryControl:
     metadata = fields.mapping(data, "compactMetadata")
     messages, segment = fields.mapping(metadata, "preservedMessages"), fields.mapping(metadata, "preservedSegment")
     ends = fields.stored_text(segment, "headUuid"), fields.stored_text(segment, "tailUuid")
     anchor = fields.stored_text(messages or segment, "anchorUuid")
-    return BoundaryControl(
-        kept=tuple(well_formed(one) if isinstance(one, str) else "" for one in fields.items(messages, "uuids")),
+    return entries.BoundaryControl(
+        kept=tuple(jsjson.well_formed(one) if isinstance(one, str) else "" for one in fields.items(messages, "uuids")),
         anchor_id=anchor if anchor != own_id else None,
         segment=ends if all(ends) else None,
         trigger=fields.stored_text(metadata, "trigger"),
@@ -456,7 +440,7 @@ class ClaudeCodeParser(LineParser):
         # The previous holder of the state may read on from it.
         self.state.extra = {**self.state.extra, CALLS: dict(self.state.extra.get(CALLS, {}))}
 
-    def read_line(self, line: Line) -> Sequence[Recorded]:
+    def read_line(self, line: jsjson.Line) -> Sequence[Recorded]:
         if not line.raw.strip(self.blanks):
             return ()
         if not line.offset and line.raw.startswith(BOM_UTF8):
@@ -474,7 +458,7 @@ class ClaudeCodeParser(LineParser):
             return self.read_object(data, line)
         return self.report(DamageKind.NOT_AN_OBJECT, line, "does not contain an object")
 
-    def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
+    def read_object(self, data: dict[str, Any], line: jsjson.Line) -> Sequence[Recorded]:
         state = self.state
         line_id = fields.identifier(data, "uuid")
         if not line_id:
@@ -495,7 +479,7 @@ class ClaudeCodeParser(LineParser):
         return [Recorded(self._in_context(entry), texts, data) for entry, texts in described]
 
     @staticmethod
-    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse(raw: bytes, place: entries.Entry, version: int) -> tuple[entries.Entry, entries.Texts] | None:
         """The entry in bytes that are read again: a line, or one tool result of it; None if they are not an object.
 
         Of `place`, only the position in the file and in the tree and the tool's name are used.
@@ -507,7 +491,7 @@ class ClaudeCodeParser(LineParser):
             common = {**place.position(), "type": place.type, "timestamp": place.timestamp, "kind": place.kind}
             entry, texts = describe_result(data, common)
         else:
-            line = Line(place.number, place.offset, raw)
+            line = jsjson.Line(place.number, place.offset, raw)
             entry, texts = describe(data, line, place.id, is_subagent=place.type != SIDECHAIN)[-1]
         return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
 
@@ -537,14 +521,14 @@ class ClaudeCodeParser(LineParser):
         """Whether the client is older than SINCE."""
         return () < (self.client or tuple(self.state.extra.get(CLIENT, ()))) < SINCE
 
-    def _in_context(self, entry: Entry) -> Entry:
+    def _in_context(self, entry: entries.Entry) -> entries.Entry:
         """An entry completed with information from earlier lines."""
         if entry.result_for is not None:
             name = self.state.extra[CALLS].pop(entry.result_for, "")
             return msgspec.structs.replace(entry, tool_name=name) if name else entry
         if entry.type == LAST_PROMPT and self._is_older:
             entry = msgspec.structs.replace(entry, parent_id=None)
-        if isinstance(entry.control, NameControl):
+        if isinstance(entry.control, entries.NameControl):
             rank = _PRECEDENCE[entry.type]
             if rank < self.state.extra.get("title", 0):
                 return msgspec.structs.replace(entry, control=None)
@@ -558,12 +542,12 @@ def _first_value(raw: bytes) -> tuple[Any, int]:
     Raises ValueError if the line begins with none.
     """
     try:
-        return parse(raw), len(raw)
+        return jsjson.parse(raw), len(raw)
     except ValueError:
-        span = first_object(raw)
+        span = jsjson.first_object(raw)
         if span.start == span.end:
             raise
-        return parse(span.of(raw)), span.end
+        return jsjson.parse(span.of(raw)), span.end
 
 
 def _remember_calls(data: Mapping[str, Any], calls: dict[str, str]) -> None:
@@ -571,7 +555,7 @@ def _remember_calls(data: Mapping[str, Any], calls: dict[str, str]) -> None:
     if data.get("type") == "assistant":
         for block in fields.objects(fields.mapping(data, "message"), "content"):
             if block.get("type") == "tool_use" and isinstance(block.get("id"), str):
-                calls[well_formed(block["id"])] = fields.word(block, "name")
+                calls[jsjson.well_formed(block["id"])] = fields.word(block, "name")
     while len(calls) > OPEN_CALLS:
         del calls[next(iter(calls))]
 

@@ -31,8 +31,6 @@ thinking is deleted with the last other line of its reply, even if an earlier on
 not depend on what else a plan deletes.
 """
 
-from __future__ import annotations
-
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set

@@ -50,8 +50,6 @@ Each request was made of the lines before it. What Redline makes of these lines 
 messages are the same if their hashes are.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -22,8 +22,6 @@ The writer `fork`, for every version, makes a new session beside the old one:
 Texts may name files in the directory of long outputs of the old session: it stays where it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime

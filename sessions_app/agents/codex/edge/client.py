@@ -10,8 +10,6 @@ sends anything: the turn ends, and `stopReason` is shown. There is no third answ
 the same here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,13 +19,7 @@ from typing import Any, Final
 from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE, Client
 from sessions_app.agents.bridges import HookBridge
 from sessions_app.agents.codex.pure.parser import INJECTED_TEXTS, KEY, without_metadata
-from sessions_app.agents.edge.dry_resume import (
-    ClientProgram,
-    ClientUnusable,
-    Scratch,
-    new_scratch,
-    run_client,
-)
+from sessions_app.agents.edge import dry_resume
 from sessions_app.agents.edge.model_server import ModelServer, short_answer
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hooks import HookReply, HookRequest, HookStep, hook_fields, hook_request
@@ -96,13 +88,13 @@ MODEL: Final = "model"
 """The model of a thread that names none."""
 
 
-class CodexProgram(ClientProgram):
+class CodexProgram(dry_resume.ClientProgram):
     """The program `codex`."""
 
     label = "Codex"
     openings = INJECTED_TEXTS
 
-    def environment(self, scratch: Scratch) -> Mapping[str, str]:
+    def environment(self, scratch: dry_resume.Scratch) -> Mapping[str, str]:
         """The environment of the client. Older versions read the address of the provider `openai` from it, newer ones
         from the configuration.
         """
@@ -113,10 +105,10 @@ class CodexProgram(ClientProgram):
             "OPENAI_BASE_URL": f"{scratch.model_url}/v1",
         }
 
-    def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
+    def place(self, name: str, content: Iterable[bytes], scratch: dry_resume.Scratch) -> str:
         found = THREAD_ID.search(name) if name.startswith("rollout-") else None
         if found is None:
-            raise ClientUnusable(f"the name {name} has no thread id, by which Codex finds a session.")
+            raise dry_resume.ClientUnusable(f"the name {name} has no thread id, by which Codex finds a session.")
         directory = codex_home(scratch) / "sessions" / "2026" / "01" / "01"
         directory.mkdir(parents=True)
         thread = ThreadFiles(name, content)
@@ -154,12 +146,12 @@ class CodexClient(Client):
         return (self.program, "unarchive", thread_id_of(path) or path.stem) if ARCHIVED in path.parts else ()
 
 
-def codex_home(scratch: Scratch) -> Path:
+def codex_home(scratch: dry_resume.Scratch) -> Path:
     """The directory of Codex's files."""
     return scratch.home / ".codex"
 
 
-def configure(scratch: Scratch, model: str, providers: Iterable[str] = ()) -> None:
+def configure(scratch: dry_resume.Scratch, model: str, providers: Iterable[str] = ()) -> None:
     """Write a configuration that uses the last provider and defines all of them: otherwise the thread does not
     resume.
     """
@@ -232,7 +224,7 @@ class HooksBridge(HookBridge):
     def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
         """Continue a thread of one message, which must be compacted first."""
         with ModelServer(lambda request: short_answer(request.path, request.body, TOKENS)) as server:
-            scratch = new_scratch(home, server.url)
+            scratch = dry_resume.new_scratch(home, server.url)
             client = CodexProgram(program)
             configure(scratch, MODEL)
             path = codex_home(scratch) / "config.toml"
@@ -241,10 +233,10 @@ class HooksBridge(HookBridge):
             hooks.write_bytes(self.content(None, hooks, connection, redline))
             environment = {**client.environment(scratch), TEST_VARIABLE: "1"}
             start = [program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"]
-            begun = run_client([*start, "Hello"], cwd=scratch.project, environment=environment)
+            begun = dry_resume.run_client([*start, "Hello"], cwd=scratch.project, environment=environment)
             events = (fields.object_in(line.encode()) or {} for line in begun.output.splitlines())
             thread_id = next(filter(None, (fields.text(event, "thread_id") for event in events)), "")
             if not thread_id:
-                raise ClientUnusable(f"it did not begin a thread: {begun.last_words}")
+                raise dry_resume.ClientUnusable(f"it did not begin a thread: {begun.last_words}")
             command = [*start, "resume", thread_id, "Hello"]
-            return run_client(command, cwd=scratch.project, environment=environment).last_words
+            return dry_resume.run_client(command, cwd=scratch.project, environment=environment).last_words

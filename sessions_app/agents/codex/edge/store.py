@@ -25,8 +25,6 @@ missing, or has no line that ends there, is left out with everything before it: 
 Fingerprints, states and backups are of the own file; a fingerprint also has a digest of the edges of the bases.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib
@@ -46,23 +44,8 @@ import msgspec
 
 from sessions_app.agents.base import OpenElsewhere, Store
 from sessions_app.agents.pure import fields
+from sessions_app.disk import files
 from sessions_app.disk.discovery import Discovery, discover
-from sessions_app.disk.files import (
-    CHUNK,
-    EDGE,
-    SESSION_SUFFIX,
-    Fingerprint,
-    Growth,
-    GrowthKind,
-    SessionReader,
-    open_file,
-    open_regular,
-    opened,
-    pread,
-    reported,
-    scan_directory,
-    stat_file,
-)
 from sessions_app.disk.open_files import is_locked, locked_among
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 
@@ -144,7 +127,7 @@ def _days_of(rollout_id: str) -> tuple[date, ...]:
 
 def _listing(directory: Path) -> _Listing:
     try:
-        state = stat_file(directory)
+        state = files.stat_file(directory)
         if time.time_ns() - state.st_mtime_ns < SETTLED_NS:
             return _list(directory)
         return _settled_listing(directory, state.st_dev, state.st_ino, state.st_mtime_ns)
@@ -162,7 +145,7 @@ def _settled_listing(directory: Path, device: int, inode: int, changed_ns: int) 
 def _list(directory: Path) -> _Listing:
     rollouts: dict[str, str] = {}
     directories: list[str] = []
-    with scan_directory(directory) as entries:
+    with files.scan_directory(directory) as entries:
         for entry in sorted(entries, key=attrgetter("name")):
             if entry.is_dir(follow_symlinks=False):
                 directories.append(entry.name)
@@ -190,7 +173,7 @@ def writer_lock(path: Path) -> Iterator[None]:
     if lock is None:
         yield
         return
-    with reported(lock, NOT_WRITTEN):
+    with files.reported(lock, NOT_WRITTEN):
         lock.parent.mkdir(mode=0o700, exist_ok=True)
         descriptor = _locked(lock)
     if descriptor is None:
@@ -214,13 +197,13 @@ def lock_of(path: Path) -> Path | None:
 def _locked(lock: Path) -> int | None:
     """A descriptor that holds the lock; None if a client holds it. A client that ends removes the file."""
     while True:
-        descriptor = open_file(lock, os.O_RDWR | os.O_CREAT)
+        descriptor = files.open_file(lock, os.O_RDWR | os.O_CREAT)
         try:
             if not _try(descriptor):
                 os.close(descriptor)
                 return None
             held = os.fstat(descriptor)
-            there = stat_file(lock)
+            there = files.stat_file(lock)
             if (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino):
                 return descriptor
         except FileNotFoundError:
@@ -257,7 +240,7 @@ class _Base(NamedTuple):
     size: int
 
 
-class RolloutReader(SessionReader):
+class RolloutReader(files.SessionReader):
     """A `SessionReader` of a thread and its bases. For a thread without a base, it only inspects the first line in
     addition.
     """
@@ -289,7 +272,7 @@ class RolloutReader(SessionReader):
         while self._bases:
             os.close(self._bases.pop().fd)
 
-    def chunks(self, start: int, size: int = CHUNK) -> Iterator[bytes]:
+    def chunks(self, start: int, size: int = files.CHUNK) -> Iterator[bytes]:
         own = super().chunks(max(0, start - self.own_offset), size)
         return self._chunks_of_bases(start, size, own) if start < self.own_offset else own
 
@@ -303,12 +286,12 @@ class RolloutReader(SessionReader):
             begin += base.size
         raise ValueError(f"{length} bytes at {offset} are in two files")
 
-    def growth(self, previous: Fingerprint) -> Growth:
+    def growth(self, previous: files.Fingerprint) -> files.Growth:
         if previous.base != self._edges_of_bases():
-            return Growth(GrowthKind.REWRITTEN, "a thread that it is based on changed")
+            return files.Growth(files.GrowthKind.REWRITTEN, "a thread that it is based on changed")
         return super().growth(previous)
 
-    def fingerprint(self, end: int, previous: Fingerprint | None) -> Fingerprint:
+    def fingerprint(self, end: int, previous: files.Fingerprint | None) -> files.Fingerprint:
         found = super().fingerprint(max(0, end - self.own_offset), previous)
         return msgspec.structs.replace(found, base=self._edges_of_bases())
 
@@ -328,15 +311,15 @@ class RolloutReader(SessionReader):
             return ""
         digest = hashlib.sha256()
         for base in self._bases:
-            edge = min(EDGE, base.size)
+            edge = min(files.EDGE, base.size)
             digest.update(b"%d " % base.size)
             digest.update(self._read_base(base, 0, edge))
             digest.update(self._read_base(base, base.size - edge, edge))
         return digest.hexdigest()
 
     def _read_base(self, base: _Base, offset: int, length: int) -> bytes:
-        with reported(base.path, "It was not read further."):
-            data = pread(base.fd, offset, length)
+        with files.reported(base.path, "It was not read further."):
+            data = files.pread(base.fd, offset, length)
         if len(data) != length:
             raise Conflict(
                 "session_rewritten",
@@ -354,13 +337,13 @@ class RolloutReader(SessionReader):
             if found is None or found in seen:
                 return
             try:
-                fd, path = open_regular(found, os.O_RDONLY, NOT_READ), found
+                fd, path = files.open_regular(found, os.O_RDONLY, NOT_READ), found
             except RedlineError:
                 return  # it went away, or is another user's
             self._bases.insert(0, _Base(path, fd, size))
             seen.add(path)
-            with reported(path, NOT_READ):
-                if pread(fd, size - 1, 1) != b"\n":
+            with files.reported(path, NOT_READ):
+                if files.pread(fd, size - 1, 1) != b"\n":
                     os.close(self._bases.pop(0).fd)
                     return
 
@@ -368,9 +351,9 @@ class RolloutReader(SessionReader):
 def _first_line(fd: int, path: Path) -> bytes:
     """The first line of a file, if a base is mentioned in it."""
     line = b""
-    with reported(path, NOT_READ):
+    with files.reported(path, NOT_READ):
         while b"\n" not in line and len(line) < HEADER_BYTES:
-            piece = pread(fd, len(line), 1 << 16)
+            piece = files.pread(fd, len(line), 1 << 16)
             line += piece
             if len(piece) < 1 << 16:
                 break
@@ -398,7 +381,7 @@ def threads_based_on(path: Path) -> list[Path]:
 def _base_id_of(path: Path) -> str:
     """The id of a rollout's base; empty if it has none, or no longer exists."""
     try:
-        with opened(path, os.O_RDONLY, NOT_READ) as fd:
+        with files.opened(path, os.O_RDONLY, NOT_READ) as fd:
             return _base_in(_first_line(fd, path))[0]
     except BadInput:
         return ""
@@ -429,9 +412,9 @@ class CodexStore(Store):
         """The sessions below a root, including compressed ones: opening one raises an error that names the command to
         decompress it.
         """
-        return discover(root, (SESSION_SUFFIX, COMPRESSED_SUFFIX))
+        return discover(root, (files.SESSION_SUFFIX, COMPRESSED_SUFFIX))
 
-    def open(self, path: Path) -> SessionReader:
+    def open(self, path: Path) -> files.SessionReader:
         return RolloutReader(path)
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
@@ -444,7 +427,7 @@ class CodexStore(Store):
     def open_sessions(self, root: Path) -> set[str]:
         directory = (codex_home(root / "thread") or root) / LOCKS
         try:
-            with scan_directory(directory) as entries:
+            with files.scan_directory(directory) as entries:
                 locks = [directory / entry.name for entry in entries if entry.name.endswith(_SUFFIX)]
         except OSError:
             return set()  # no client has ever locked a thread there, or its locks cannot be seen

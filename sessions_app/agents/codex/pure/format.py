@@ -29,8 +29,6 @@ Example: user, reasoning 1, message, call, output, reasoning 2, answer. The call
 answer takes reasoning 2 with it; the message takes reasoning 1, and so everything after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 

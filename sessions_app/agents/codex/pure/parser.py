@@ -39,6 +39,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from sessions_app.agents.pure import fields
+from sessions_app.sessionlog import jsjson
 from sessions_app.sessionlog.entries import (
     ENCRYPTED,
     NO_TEXTS,
@@ -51,18 +52,6 @@ from sessions_app.sessionlog.entries import (
     Role,
     Texts,
     tokens_of,
-)
-from sessions_app.sessionlog.jsjson import (
-    Line,
-    Span,
-    canonical,
-    items,
-    members,
-    parse,
-    parse_well_formed,
-    stringify,
-    utf16_length,
-    well_formed,
 )
 from sessions_app.sessionlog.opaque import Opaque
 from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Recorded, released_version
@@ -154,7 +143,7 @@ def describe_item(item: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[E
 
 def describe_summary(text: str, common: Mapping[str, Any]) -> tuple[Entry, Texts]:
     """The summary of a compacted line that has no items."""
-    tokens = tokens_of(utf16_length(text))
+    tokens = tokens_of(jsjson.utf16_length(text))
     entry = Entry(**common, type=COMPACTED, kind=EntryKind.MESSAGE, role=Role.COMPACTION_SUMMARY, tokens=tokens)
     return entry, Texts(whole=text, blocks=())
 
@@ -196,7 +185,7 @@ def _reasoning(item: Mapping[str, Any]) -> _Content:
     text = "\n\n".join([*_texts_in(item, "content"), *_texts_in(item, "summary")])
     encrypted = fields.text_or_none(item, "encrypted_content")
     opaque = () if text or encrypted is None else (Opaque.encrypted(encrypted, 0),)
-    units = opaque[0].units if opaque else utf16_length(text)
+    units = opaque[0].units if opaque else jsjson.utf16_length(text)
     block = Block.of(0, BlockType.THINKING if text else BlockType.REDACTED_THINKING, units)
     return _content(Role.ASSISTANT, (block,), Texts(None, (text,), opaque), units)
 
@@ -204,7 +193,7 @@ def _reasoning(item: Mapping[str, Any]) -> _Content:
 def _call(item: Mapping[str, Any], name: str, arguments: str) -> _Content:
     call_id = fields.stored_text(item, "call_id") or None
     block, text = Block.of_call(0, call_id, name, arguments, shown_id=f"{call_id}")
-    tool_name = sys.intern(well_formed(name))
+    tool_name = sys.intern(jsjson.well_formed(name))
     return _content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), block.units, tool_name=tool_name)
 
 
@@ -213,16 +202,16 @@ def _output(item: Mapping[str, Any]) -> _Content:
     if isinstance(output, list):
         blocks, texts, units = _describe_content(output)
     else:
-        text = output if isinstance(output, str) else stringify(output)
-        blocks, texts, units = None, Texts(whole=text, blocks=()), utf16_length(text)
+        text = output if isinstance(output, str) else jsjson.stringify(output)
+        blocks, texts, units = None, Texts(whole=text, blocks=()), jsjson.utf16_length(text)
     return _content(Role.TOOL_RESULT, blocks, texts, units, result_for=fields.stored_text(item, "call_id"))
 
 
 def _step(item: Mapping[str, Any]) -> _Content:
     """An action of the model without a separate result: a web search, an image."""
-    text = stringify({name: value for name, value in without_metadata(item).items() if name != "result"})
+    text = jsjson.stringify({name: value for name, value in without_metadata(item).items() if name != "result"})
     image = (Opaque.image(item["result"], 0, text),) if "result" in item else ()
-    units = image[0].units if image else utf16_length(text)
+    units = image[0].units if image else jsjson.utf16_length(text)
     block = Block.of(0, fields.word(item, "type"), units)
     return _content(Role.ASSISTANT, (block,), Texts(None, (text,), image), units)
 
@@ -234,8 +223,8 @@ def _compaction(item: Mapping[str, Any]) -> _Content:
 
 
 def _tools(item: Mapping[str, Any]) -> _Content:
-    text = stringify(item["tools"])
-    return _content(Role.INJECTED, None, Texts(whole=text, blocks=()), utf16_length(text))
+    text = jsjson.stringify(item["tools"])
+    return _content(Role.INJECTED, None, Texts(whole=text, blocks=()), jsjson.utf16_length(text))
 
 
 ITEMS: Final[Mapping[str, ItemKind]] = {
@@ -249,9 +238,11 @@ ITEMS: Final[Mapping[str, ItemKind]] = {
         lambda item: _call(item, item["name"], item["input"]), {"name": str, "input": str, "call_id": str}
     ),
     "custom_tool_call_output": ItemKind(_output, {"call_id": str, "output": (str, list, dict)}),
-    "local_shell_call": ItemKind(lambda item: _call(item, "local_shell", stringify(item["action"])), {"action": dict}),
+    "local_shell_call": ItemKind(
+        lambda item: _call(item, "local_shell", jsjson.stringify(item["action"])), {"action": dict}
+    ),
     "tool_search_call": ItemKind(
-        lambda item: _call(item, "tool_search", stringify(item.get("arguments"))), {"execution": str}
+        lambda item: _call(item, "tool_search", jsjson.stringify(item.get("arguments"))), {"execution": str}
     ),
     "tool_search_output": ItemKind(_output, {"call_id": str, "tools": list}),
     "web_search_call": ItemKind(_step, {}),
@@ -289,7 +280,7 @@ def _describe_block(part: object, index: int) -> tuple[Block, str, Opaque | None
     found_part = fields.as_mapping(part)
     kind = fields.word(found_part, "type")
     if kind in _TEXTS and (text := fields.text_or_none(found_part, "text")) is not None:
-        return Block.of(index, BlockType.TEXT, utf16_length(text)), text, None
+        return Block.of(index, BlockType.TEXT, jsjson.utf16_length(text)), text, None
     if kind in ("input_image", "encrypted_content"):
         # An image, or what one agent sent to another and only the provider can read.
         if kind == "input_image":
@@ -297,8 +288,8 @@ def _describe_block(part: object, index: int) -> tuple[Block, str, Opaque | None
         else:
             block_type, found = kind, Opaque.encrypted(fields.text(found_part, kind), index, ENCRYPTED)
         return Block.of(index, block_type, found.units), found.label, found
-    text = stringify(part)
-    return Block.of(index, kind or BlockType.UNKNOWN, utf16_length(text)), text, None
+    text = jsjson.stringify(part)
+    return Block.of(index, kind or BlockType.UNKNOWN, jsjson.utf16_length(text)), text, None
 
 
 def _texts_in(item: Mapping[str, Any], name: str) -> Iterator[str]:
@@ -316,7 +307,7 @@ def digest_of(item: Mapping[str, Any]) -> str:
         encoded = _encode(content)
     except (UnicodeEncodeError, OverflowError):
         # Lone surrogates and huge numbers.
-        encoded = canonical(content).encode("utf-8", "surrogatepass")
+        encoded = jsjson.canonical(content).encode("utf-8", "surrogatepass")
     return blake2b(encoded, digest_size=_DIGEST_BYTES).hexdigest()
 
 
@@ -463,9 +454,9 @@ class RolloutParser(LineParser):
 
     @staticmethod
     def decode(raw: bytes) -> Any:
-        return parse_well_formed(raw)
+        return jsjson.parse_well_formed(raw)
 
-    def read_object(self, data: dict[str, Any], line: Line) -> tuple[Recorded, ...]:
+    def read_object(self, data: dict[str, Any], line: jsjson.Line) -> tuple[Recorded, ...]:
         state = self.state
         state.version = VERSION
         recorded_type = fields.word(data, "type")
@@ -513,7 +504,7 @@ class RolloutParser(LineParser):
         that comes from other lines.
         """
         try:
-            data = parse(raw)
+            data = jsjson.parse(raw)
         except ValueError:
             return None
         common = place.position()
@@ -540,7 +531,7 @@ class RolloutParser(LineParser):
             open_calls[call_id] = entry.tool_name
         return entry
 
-    def _next_id(self, data: Mapping[str, Any], line: Line) -> str:
+    def _next_id(self, data: Mapping[str, Any], line: jsjson.Line) -> str:
         extra = self.state.extra
         ordinal = fields.whole_number(data, "ordinal")
         extra[IS_NUMBERED] = ordinal is not None
@@ -552,7 +543,7 @@ class RolloutParser(LineParser):
         extra["last"] = place
         return str(place)
 
-    def _read_header(self, meta: Mapping[str, Any], line: Line) -> None:
+    def _read_header(self, meta: Mapping[str, Any], line: jsjson.Line) -> None:
         if self.state.header is not None and not isinstance(meta.get("history_base"), dict):
             return  # that of the thread of which an old client copied the lines
         if line.offset == 0 and isinstance(meta.get("history_base"), dict):
@@ -579,7 +570,7 @@ class RolloutParser(LineParser):
         self.state.extra["reported"] = so_far
         return tokens
 
-    def _read_boundary(self, entry: Entry, data: dict[str, Any], line: Line) -> tuple[Recorded, ...]:
+    def _read_boundary(self, entry: Entry, data: dict[str, Any], line: jsjson.Line) -> tuple[Recorded, ...]:
         payload = fields.mapping(data, "payload")
         answer = self.state.extra.pop("answer", None)
         if entry.type == ROLLED_BACK:
@@ -591,15 +582,17 @@ class RolloutParser(LineParser):
         read_as = self._read_items if isinstance(payload.get(HISTORY_FIELD), list) else self._read_summary
         return read_as(entry, data, line, began_id)
 
-    def _read_items(self, entry: Entry, data: dict[str, Any], line: Line, began_id: str | None) -> tuple[Recorded, ...]:
+    def _read_items(
+        self, entry: Entry, data: dict[str, Any], line: jsjson.Line, began_id: str | None
+    ) -> tuple[Recorded, ...]:
         payload = fields.mapping(data, "payload")
         objects = [one if isinstance(one, dict) else {} for one in payload[HISTORY_FIELD]]
         digests = list(map(digest_of, objects))
         places = self._history.places_of(digests, names_of(payload))
-        spans: list[Span] = []
+        spans: list[jsjson.Span] = []
         if None in places:
-            at = members(line.raw)["payload"].start
-            spans = items(line.raw, members(line.raw, at)[HISTORY_FIELD].start)
+            at = jsjson.members(line.raw)["payload"].start
+            spans = jsjson.items(line.raw, jsjson.members(line.raw, at)[HISTORY_FIELD].start)
         parts: list[Recorded] = []
         kept: list[tuple[Entry, str] | int] = []
         ids: list[str] = []
@@ -619,15 +612,17 @@ class RolloutParser(LineParser):
         return (Recorded(boundary, NO_TEXTS, data), *parts)
 
     def _read_summary(
-        self, entry: Entry, data: dict[str, Any], line: Line, began_id: str | None
+        self, entry: Entry, data: dict[str, Any], line: jsjson.Line, began_id: str | None
     ) -> tuple[Recorded, ...]:
         prompts = self._history.prompts()
         ids = [self._history.id_of(place) for place in prompts]
         message = fields.text_or_none(fields.mapping(data, "payload"), "message")
         if message is None:
             return (Recorded(msgspec.structs.replace(entry, kind=EntryKind.OTHER), NO_TEXTS, data),)
-        payload = members(line.raw)["payload"]
-        part, texts = describe_summary(message, self._part(entry, 1, members(line.raw, payload.start)["message"]))
+        payload = jsjson.members(line.raw)["payload"]
+        part, texts = describe_summary(
+            message, self._part(entry, 1, jsjson.members(line.raw, payload.start)["message"])
+        )
         self._history.replace([*prompts, (part, digest_of(summary_item(message)))])
         length, digest = SUMMARY_OPENING
         if digest_of_text(message[:length]) == digest:
@@ -635,7 +630,7 @@ class RolloutParser(LineParser):
         boundary = _with_control(entry, [*ids, part.id], SUMMARISED, began_id)
         return Recorded(boundary, NO_TEXTS, data), Recorded(part, texts, summary_item(message))
 
-    def _part(self, boundary: Entry, place: int, span: Span) -> dict[str, Any]:
+    def _part(self, boundary: Entry, place: int, span: jsjson.Span) -> dict[str, Any]:
         """The common fields of an entry that is a part of a line."""
         part_id = f"{boundary.id}.{place}"
         parent_id, self.state.previous_id = self.state.previous_id, part_id

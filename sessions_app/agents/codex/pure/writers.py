@@ -14,8 +14,6 @@ In both, a `compacted` line at the end has the items that are left. Versions bef
 thread is.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime

@@ -4,8 +4,6 @@ For a dry resume the client first makes a database with a session. The rows of t
 those, so that everything else is as its version has it.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence

@@ -16,8 +16,6 @@ The password is that of the client's own environment variables. It is sent only 
 configured address was found to be the only other one that has the session's database open.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re

@@ -1,24 +1,10 @@
 """EDGE: OpenCode's settings: `opencode.json` or `opencode.jsonc` of the project, then of the user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import (
-    AgentSettings,
-    CompactionBudget,
-    CompactionSetting,
-    ConfiguredModel,
-    Settings,
-    SettingsFile,
-    SettingsSection,
-    is_switch,
-    is_token_count,
-    named_directory,
-    settings_in_force,
-)
+from sessions_app.agents import base
 from sessions_app.agents.edge.json_file import JsonFile, existing_files, read_commented_json_file
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.model_facts import configured_prices
@@ -30,22 +16,24 @@ BUFFER: Final = 20_000
 """The maximum number of tokens kept free below a model's input limit, unless the settings differ."""
 
 
-class OpenCodeSettings(Settings):
-    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+class OpenCodeSettings(base.Settings):
+    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> base.AgentSettings:
         """The effective settings; those of the project take precedence over the user's."""
         found = existing_files(cwd, NAMES, _user_files(home), read_commented_json_file)
         files = tuple(_settings_file(file) for file in found)
         limits = {name: _limit(found, model, name) for name in ("context", "input", "output")}
-        in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
+        in_force = base.settings_in_force(
+            _SETTINGS, [base.SettingsSection(file.path, file.compaction) for file in files]
+        )
         automatic, reserved, *_ = in_force
-        budget = CompactionBudget(_reserve(limits, _count(reserved.value)))
-        return AgentSettings(files, budget, automatic.switched_off_in, None, in_force, ("compaction",))
+        budget = base.CompactionBudget(_reserve(limits, _count(reserved.value)))
+        return base.AgentSettings(files, budget, automatic.switched_off_in, None, in_force, ("compaction",))
 
-    def user_file(self, home: Path) -> SettingsFile:
+    def user_file(self, home: Path) -> base.SettingsFile:
         found = [read_commented_json_file(path) for path in _user_files(home)]
         return _settings_file(next((file for file in found if file.exists), found[-1]))
 
-    def models(self, home: Path) -> Iterator[ConfiguredModel]:
+    def models(self, home: Path) -> Iterator[base.ConfiguredModel]:
         """Those of all providers; the first file takes precedence, and so does the first provider."""
         files = map(read_commented_json_file, _user_files(home))
         providers = [one for file in files for one in fields.mapping(file.values, "provider").values()]
@@ -54,7 +42,7 @@ class OpenCodeSettings(Settings):
                 model = fields.as_mapping(configured)
                 window = _count(fields.mapping(model, "limit").get("context")) or None
                 prices = configured_prices(fields.mapping(model, "cost"), "cache_read", "cache_write")
-                yield ConfiguredModel(name, window, prices)
+                yield base.ConfiguredModel(name, window, prices)
 
 
 def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
@@ -70,17 +58,17 @@ def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
 
 
 def user_directory(home: Path) -> Path:
-    return named_directory("XDG_CONFIG_HOME", home / ".config") / "opencode"
+    return base.named_directory("XDG_CONFIG_HOME", home / ".config") / "opencode"
 
 
 def _user_files(home: Path) -> list[Path]:
     return [user_directory(home) / name for name in NAMES]
 
 
-def _settings_file(found: JsonFile) -> SettingsFile:
+def _settings_file(found: JsonFile) -> base.SettingsFile:
     compaction = fields.mapping(found.values, "compaction")
     hooks = tuple(f"plugin: {name}" for name in fields.texts(found.values, "plugin"))
-    return SettingsFile(found.path, found.exists, compaction, found.fault, hooks=hooks)
+    return base.SettingsFile(found.path, found.exists, compaction, found.fault, hooks=hooks)
 
 
 def _limit(files: Sequence[JsonFile], model: tuple[str, str] | None, name: str) -> int:
@@ -100,29 +88,29 @@ def _count(value: object) -> int | None:
 
 
 _SETTINGS: Final = (
-    CompactionSetting("auto", "Whether it compacts automatically.", "true", is_switch, example=False),
-    CompactionSetting(
+    base.CompactionSetting("auto", "Whether it compacts automatically.", "true", base.is_switch, example=False),
+    base.CompactionSetting(
         "reserved",
         "The tokens that it leaves free of a model’s limit of input.",
         f"{BUFFER}, or the longest reply if that is less",
-        is_token_count,
+        base.is_token_count,
         BUFFER,
     ),
-    CompactionSetting(
+    base.CompactionSetting(
         "preserve_recent_tokens",
         "The latest tokens that it does not summarise.",
         "a quarter of what it may use, from 2000 to 15000",
-        is_token_count,
+        base.is_token_count,
         15_000,
     ),
-    CompactionSetting(
-        "tail_turns", "The latest turns that it does not summarise, at most.", "not set", is_token_count, 4
+    base.CompactionSetting(
+        "tail_turns", "The latest turns that it does not summarise, at most.", "not set", base.is_token_count, 4
     ),
-    CompactionSetting(
+    base.CompactionSetting(
         "prune",
         "Whether it takes old tool outputs out: those beyond the newest 40,000 tokens, if they are more than 20,000.",
         "false",
-        is_switch,
+        base.is_switch,
         example=True,
     ),
 )

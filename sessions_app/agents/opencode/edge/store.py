@@ -19,8 +19,6 @@ changes its own rows only. A database that OpenCode 2 made has no rows of OpenCo
     kv                 migration.v1-v2: {"phase": "sessions", "cursor": …} during the import, {"phase": "completed"}
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3
@@ -32,37 +30,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessions_app.agents.base import OpenElsewhere, Store, named_directory
-from sessions_app.agents.opencode.pure.lines import (
-    HEAD,
-    MESSAGE,
-    PART,
-    SESSION,
-    Row,
-    columns_of,
-    export_of,
-    export_rows,
-    identity_of,
-    in_order,
-    info_of,
-    lines_of_export,
-    render,
-    revert_rows,
-    session_row,
-    size_of,
-)
+from sessions_app.agents.opencode.pure import lines
 from sessions_app.agents.pure import fields
+from sessions_app.disk import files
 from sessions_app.disk.agent_database import opened_database, read_row, state_of
 from sessions_app.disk.discovery import Discovery, RefusedPath
-from sessions_app.disk.files import (
-    FileState,
-    SessionReader,
-    file_state,
-    opened,
-    pread,
-    reported,
-    scan_directory,
-    stat_file,
-)
 from sessions_app.disk.loopback import loopback_address
 from sessions_app.disk.open_files import describe, writers_of
 from sessions_app.disk.rendered import RenderedLine, RenderedReader, opened_document
@@ -123,7 +95,7 @@ class Takeover:
         """Whether there may be rows of OpenCode 1. True also for a database of neither version: the query then refuses
         it.
         """
-        return SESSION in self.tables or self._ids is None
+        return lines.SESSION in self.tables or self._ids is None
 
     def session_ids(self) -> set[object]:
         """The ids of the sessions of OpenCode 2, which may be anything in a damaged database."""
@@ -172,10 +144,10 @@ _LOST_PARTS: Final = (
     " WHERE session_id = ? AND NOT EXISTS (SELECT 1 FROM message WHERE id = part.message_id) ORDER BY id"
 )
 _DATA: Final = {
-    MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE rowid = ?",
-    PART: "SELECT CAST(data AS BLOB) FROM part WHERE rowid = ?",
+    lines.MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE rowid = ?",
+    lines.PART: "SELECT CAST(data AS BLOB) FROM part WHERE rowid = ?",
 }
-SESSION_TABLES: Final[Mapping[str, str]] = {SESSION: "id", MESSAGE: "session_id", PART: "session_id"}
+SESSION_TABLES: Final[Mapping[str, str]] = {lines.SESSION: "id", lines.MESSAGE: "session_id", lines.PART: "session_id"}
 _LISTING: Final = (
     "SELECT id, max(updated), count(*), coalesce(sum(updated % 999983), 0) FROM"
     " (SELECT id, CAST(time_updated AS INTEGER) AS updated, 1 AS is_session FROM session"
@@ -216,30 +188,32 @@ def database_of(path: Path) -> Path | None:
 class DatabaseSource:
     """The lines of one session, in one transaction of a connection."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, state: FileState) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, state: files.FileState) -> None:
         self._connection = connection
         self.identity = (state.device, state.inode)
         self._rows = rows_of(connection, path)
         owner = Takeover(connection).owner(path.name)
         self.changed_ns = next(_listed(connection, lambda _: owner, "WHERE id = ?", path.name)).changed_ns
-        self.lines: Sequence[RenderedLine] = [RenderedLine(size_of(row), identity_of(row)) for row in self._rows]
+        self.lines: Sequence[RenderedLine] = [
+            RenderedLine(lines.size_of(row), lines.identity_of(row)) for row in self._rows
+        ]
 
     def render(self, place: int) -> bytes:
         row = self._rows[place]
         if row.data is not None:
-            return render(row, row.data)
+            return lines.render(row, row.data)
         found = self._connection.execute(_DATA[row.type], (row.number,)).fetchone()
         # Nothing if a damaged index named a row that does not exist: the reader then refuses the line.
-        return render(row, bytes(found[0] or b"") if found is not None else b"")
+        return lines.render(row, bytes(found[0] or b"") if found is not None else b"")
 
 
-def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
+def rows_of(connection: sqlite3.Connection, path: Path) -> list[lines.Row]:
     """The rows of the session with this path, in order.
 
     Raises BadInput `no_such_file` if there is no such session, and `newer_form` if only OpenCode 2 has rows of it.
     """
     takeover = Takeover(connection)
-    session = read_row(connection, SESSION, path.name) if takeover.has_older else None
+    session = read_row(connection, lines.SESSION, path.name) if takeover.has_older else None
     spoken = _rows_of_messages(connection, path.name) if session is not None else []
     if not spoken and takeover.owner(path.name) is Owner.SECOND:
         raise BadInput(
@@ -249,20 +223,20 @@ def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
         )
     if session is None:
         raise BadInput("no_such_file", f"{path.parent} has no session {path.name}. {NOTHING_READ}")
-    rows, recorded = [session_row(session, _time(session.get("time_updated"))), *spoken], session.get("revert")
+    rows, recorded = [lines.session_row(session, _time(session.get("time_updated"))), *spoken], session.get("revert")
     revert = recorded.encode("utf-8", "surrogateescape") if isinstance(recorded, str) else b""
-    return [*rows, *revert_rows(revert, fields.object_in(revert) or {}, rows)]
+    return [*rows, *lines.revert_rows(revert, fields.object_in(revert) or {}, rows)]
 
 
-def _rows_of_messages(connection: sqlite3.Connection, session_id: str) -> list[Row]:
+def _rows_of_messages(connection: sqlite3.Connection, session_id: str) -> list[lines.Row]:
     """Parts whose message is missing, then each message with its parts."""
     messages = {
-        number: Row(MESSAGE, _id(row_id), size or 0, _time(updated), number=number)
+        number: lines.Row(lines.MESSAGE, _id(row_id), size or 0, _time(updated), number=number)
         for number, row_id, size, updated in connection.execute(_MESSAGES, (session_id,))
     }
     parts = ((message, _part(*columns)) for message, *columns in connection.execute(_PARTS, (session_id,)))
     lost = (_part(*columns) for columns in connection.execute(_LOST_PARTS, (session_id,)))
-    return [*lost, *in_order(messages, parts)]
+    return [*lost, *lines.in_order(messages, parts)]
 
 
 @contextmanager
@@ -278,20 +252,20 @@ def session_within(path: Path, connection: sqlite3.Connection) -> Iterator[Datab
     yield DatabaseSource(connection, path, state_of(path.parent, NOTHING_READ))
 
 
-def session_state(path: Path) -> FileState | None:
+def session_state(path: Path) -> files.FileState | None:
     """The state of a session in a database; None if there is none."""
-    if file_state(path.parent) is None:
+    if files.file_state(path.parent) is None:
         return None
     with opened_database(path.parent, NOTHING_READ) as connection:
-        if not Takeover(connection).has_older or read_row(connection, SESSION, path.name) is None:
+        if not Takeover(connection).has_older or read_row(connection, lines.SESSION, path.name) is None:
             return None
         source = DatabaseSource(connection, path, state_of(path.parent, NOTHING_READ))
-    return FileState(*source.identity, sum(line.size for line in source.lines), source.changed_ns)
+    return files.FileState(*source.identity, sum(line.size for line in source.lines), source.changed_ns)
 
 
 def session_owner(path: Path) -> Owner:
     """The version that continues a session; OpenCode 1 if there is no such database."""
-    if file_state(path.parent) is None:
+    if files.file_state(path.parent) is None:
         return Owner.FIRST
     with opened_database(path.parent, NOTHING_READ) as connection:
         return Takeover(connection).owner(path.name)
@@ -323,8 +297,8 @@ def _listed(
         yield ListedSession(row_id, _time(updated) * _NS + detail % _NS, is_empty=rows == 1)
 
 
-def _part(number: int, row_id: object, size: int | None, updated: object, message_id: object) -> Row:
-    return Row(PART, _id(row_id), size or 0, _time(updated), _id(message_id), number=number)
+def _part(number: int, row_id: object, size: int | None, updated: object, message_id: object) -> lines.Row:
+    return lines.Row(lines.PART, _id(row_id), size or 0, _time(updated), _id(message_id), number=number)
 
 
 def _id(value: object) -> str:
@@ -355,18 +329,20 @@ class DocumentSource:
     def __init__(self, path: Path, storage: Path) -> None:
         self._storage = storage
         self._session = path.stem
-        with reported(path, NOTHING_READ):
-            found = stat_file(storage)
+        with files.reported(path, NOTHING_READ):
+            found = files.stat_file(storage)
         self.identity = (found.st_dev, found.st_ino)
         self._rows = _rows_of(path, storage)
         self.changed_ns = changed_ns(path, storage)
-        self.lines: Sequence[RenderedLine] = [RenderedLine(size_of(row), identity_of(row)) for row in self._rows]
+        self.lines: Sequence[RenderedLine] = [
+            RenderedLine(lines.size_of(row), lines.identity_of(row)) for row in self._rows
+        ]
 
     def render(self, place: int) -> bytes:
         row = self._rows[place]
-        above = Path(MESSAGE, self._session) if row.type == MESSAGE else Path(PART, row.message_id)
+        above = Path(lines.MESSAGE, self._session) if row.type == lines.MESSAGE else Path(lines.PART, row.message_id)
         document = self._storage / above / f"{row.id}{SUFFIX}"
-        return render(row, row.data if row.data is not None else _read(document))
+        return lines.render(row, row.data if row.data is not None else _read(document))
 
 
 def changed_ns(path: Path, storage: Path) -> int:
@@ -375,22 +351,29 @@ def changed_ns(path: Path, storage: Path) -> int:
     The client writes no others; a change by another program shows when the session is read. Raises BadInput
     `no_such_file`, and the errors of inspecting the documents.
     """
-    state = file_state(path)
+    state = files.file_state(path)
     if state is None:
         raise BadInput("no_such_file", f"{path} does not exist. {NOTHING_READ} Check the path.")
     times = [state.mtime_ns]
-    directory = storage / MESSAGE / path.stem
+    directory = storage / lines.MESSAGE / path.stem
     newest = max(_document_names(directory), default="")
     if newest:
-        parts = storage / PART / newest.removesuffix(SUFFIX)
-        recorded = [file_state(directory / newest), *(file_state(parts / name) for name in _document_names(parts))]
+        parts = storage / lines.PART / newest.removesuffix(SUFFIX)
+        recorded = [
+            files.file_state(directory / newest),
+            *(files.file_state(parts / name) for name in _document_names(parts)),
+        ]
         times += [found.mtime_ns for found in recorded if found is not None]
     return max(times)
 
 
 def _document_names(directory: Path) -> list[str]:
     """The names of the documents in a directory; none if it is missing."""
-    with reported(directory, NOTHING_READ), suppress(FileNotFoundError), scan_directory(directory) as entries:
+    with (
+        files.reported(directory, NOTHING_READ),
+        suppress(FileNotFoundError),
+        files.scan_directory(directory) as entries,
+    ):
         return [entry.name for entry in entries if _is_document(entry)]
     return []
 
@@ -406,38 +389,38 @@ def opened_documents(path: Path, storage: Path) -> Iterator[DocumentSource]:
     yield DocumentSource(path, storage)
 
 
-def _rows_of(path: Path, storage: Path) -> list[Row]:
-    state = file_state(path)
+def _rows_of(path: Path, storage: Path) -> list[lines.Row]:
+    state = files.file_state(path)
     if state is None:
         raise BadInput("no_such_file", f"{path} does not exist. {NOTHING_READ} Check the path.")
     if state.size > SESSION_LIMIT:
         raise BadInput("not_a_session", f"{path} is larger than {SESSION_LIMIT:,} bytes. {NOTHING_READ}")
     recorded = fields.object_in(_read(path)) or {}
-    messages = {row.id: row for row in _documents(storage / MESSAGE / path.stem, MESSAGE)}
-    parts = ((key, part) for key in messages for part in _documents(storage / PART / key, PART))
-    session = session_row(columns_of(recorded, path.stem), state.mtime_ns)
-    rows = [session, *in_order(messages, parts)]
+    messages = {row.id: row for row in _documents(storage / lines.MESSAGE / path.stem, lines.MESSAGE)}
+    parts = ((key, part) for key in messages for part in _documents(storage / lines.PART / key, lines.PART))
+    session = lines.session_row(lines.columns_of(recorded, path.stem), state.mtime_ns)
+    rows = [session, *lines.in_order(messages, parts)]
     revert = fields.mapping(recorded, "revert")
-    return [*rows, *revert_rows(json_bytes(revert), revert, rows)]
+    return [*rows, *lines.revert_rows(json_bytes(revert), revert, rows)]
 
 
-def _documents(directory: Path, row_type: str) -> Iterator[Row]:
+def _documents(directory: Path, row_type: str) -> Iterator[lines.Row]:
     """The rows for the documents in a directory, by id; a directory that is missing has none."""
     found = []
-    with reported(directory, NOTHING_READ):
+    with files.reported(directory, NOTHING_READ):
         try:
-            with scan_directory(directory) as entries:
+            with files.scan_directory(directory) as entries:
                 for entry in filter(_is_document, entries):
                     state, row_id = entry.stat(follow_symlinks=False), entry.name.removesuffix(SUFFIX)
-                    found.append(Row(row_type, row_id, state.st_size, state.st_mtime_ns, directory.name))
+                    found.append(lines.Row(row_type, row_id, state.st_size, state.st_mtime_ns, directory.name))
         except FileNotFoundError:
             return
     yield from sorted(found, key=lambda row: row.id)
 
 
 def _read(path: Path) -> bytes:
-    with opened(path, os.O_RDONLY, NOTHING_READ) as fd, reported(path, NOTHING_READ):
-        return pread(fd, 0, os.fstat(fd).st_size)
+    with files.opened(path, os.O_RDONLY, NOTHING_READ) as fd, files.reported(path, NOTHING_READ):
+        return files.pread(fd, 0, os.fstat(fd).st_size)
 
 
 STORE: Final = Path("storage", "session")
@@ -448,7 +431,7 @@ def discover(root: Path) -> Discovery:
 
     A database is read with one query. Raises BadInput if `root` is not a directory.
     """
-    with reported(root, "It was not searched."):
+    with files.reported(root, "It was not searched."):
         if not root.is_dir():
             raise BadInput("no_such_root", f"{root} is not a directory. It was not searched. Check the root.")
     paths: list[Path] = []
@@ -502,7 +485,7 @@ def _unread(count: int, taken_over: int) -> str:
 def _names(directory: Path, unlisted: list[RefusedPath]) -> Iterator[str]:
     """The names in a directory; none if there is no such directory. Links are left out."""
     try:
-        with scan_directory(directory) as entries:
+        with files.scan_directory(directory) as entries:
             yield from [entry.name for entry in entries if not entry.is_symlink()]
     except (FileNotFoundError, NotADirectoryError):
         return
@@ -535,20 +518,20 @@ class OpenCodeStore(Store):
         return is_session or path.parts[-2:] == ("share", DIRECTORY)
 
     def recognises(self, head: bytes) -> bool:
-        return HEAD.match(head) is not None
+        return lines.HEAD.match(head) is not None
 
-    def open(self, path: Path) -> SessionReader:
+    def open(self, path: Path) -> files.SessionReader:
         storage = storage_of(path)
         if database_of(path) is not None:
             return RenderedReader(path, partial(opened_session, path))
         if storage is not None:
             return RenderedReader(path, partial(opened_documents, path, storage))
-        return RenderedReader(path, partial(opened_document, path, lines_of_export, "an export of OpenCode 1"))
+        return RenderedReader(path, partial(opened_document, path, lines.lines_of_export, "an export of OpenCode 1"))
 
-    def state(self, path: Path) -> FileState | None:
+    def state(self, path: Path) -> files.FileState | None:
         if database_of(path) is not None:
             return session_state(path)
-        if file_state(path) is None:
+        if files.file_state(path) is None:
             return None
         with self.open(path) as reader:
             return reader.state()
@@ -570,10 +553,10 @@ class OpenCodeStore(Store):
     def _export(self, path: Path) -> Iterator[bytes]:
         with self.open(path) as reader:
             updated = reader.state().mtime_ns // 1_000_000
-            info = info_of((line.raw for line in split_lines(reader.chunks(0))), updated)
-            yield from export_of(info, export_rows(line.raw for line in split_lines(reader.chunks(0))))
+            info = lines.info_of((line.raw for line in split_lines(reader.chunks(0))), updated)
+            yield from lines.export_of(info, lines.export_rows(line.raw for line in split_lines(reader.chunks(0))))
 
-    def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
+    def open_within(self, path: Path, connection: sqlite3.Connection) -> files.SessionReader:
         return RenderedReader(path, partial(session_within, path, connection))
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
@@ -581,7 +564,7 @@ class OpenCodeStore(Store):
         no lock.
         """
         database = database_of(path)
-        found = file_state(database) if database is not None else None
+        found = files.file_state(database) if database is not None else None
         writers = writers_of(found) if found is not None else ()
         return OpenElsewhere(f"is in a database that is open in {describe(writers)}") if writers else None
 

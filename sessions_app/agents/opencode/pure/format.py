@@ -16,8 +16,6 @@ The messages are in the OpenAI dialect. One reply of the model is one message wi
 its calls; the results follow it. What a provider cannot take as a result, an image, follows as a message of the user.
 """
 
-from __future__ import annotations
-
 import itertools
 import secrets
 import string

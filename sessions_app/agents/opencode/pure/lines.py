@@ -16,8 +16,6 @@ their ids are set.
     {"info": {"id": "ses_1", …}, "messages": [{"info": {"id": "msg_1", …}, "parts": [{"id": "prt_1", …}, …]}, …]}
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar

@@ -12,8 +12,6 @@ If messages are reverted, the last entry follows the last row that remains: its 
 The texts of parts are those that the client sends, also of a tool result that it has cleared; the row keeps its output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -21,18 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.entries import (
-    NO_TEXTS,
-    Block,
-    BlockType,
-    BoundaryControl,
-    Entry,
-    EntryKind,
-    NameControl,
-    Role,
-    Texts,
-    tokens_of,
-)
+from sessions_app.sessionlog import entries
 from sessions_app.sessionlog.jsjson import Line, members, stringify, utf16_length, well_formed
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, document_units
 from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Recorded
@@ -59,9 +46,9 @@ class Content(NamedTuple):
     """The content of a part that is, or could be, sent."""
 
     role: str
-    texts: Texts = NO_TEXTS
+    texts: entries.Texts = entries.NO_TEXTS
     units: int = 0
-    blocks: tuple[Block, ...] | None = None
+    blocks: tuple[entries.Block, ...] | None = None
     sent: bool = True
 
 
@@ -70,32 +57,34 @@ def content_of(part: Mapping[str, Any], role: str, *, is_summary: bool) -> Conte
     recorded_type, text = part.get("type"), fields.text(part, "text")
     if role == "assistant":
         if recorded_type == "text":
-            return _text(Role.COMPACTION_SUMMARY if is_summary else Role.ASSISTANT, text)
+            return _text(entries.Role.COMPACTION_SUMMARY if is_summary else entries.Role.ASSISTANT, text)
         return _reasoning(part) if recorded_type == "reasoning" else None
     if role != "user":
         return None
     if recorded_type == "text":
-        author = Role.CUSTOM if part.get("synthetic") is True else Role.USER
+        author = entries.Role.CUSTOM if part.get("synthetic") is True else entries.Role.USER
         return _text(author, text, sent=bool(text) and not part.get("ignored"))
     if recorded_type == "file":
         return _file(part)
     if recorded_type in ("compaction", "subtask"):
-        return _text(Role.CUSTOM, COMPACTION if recorded_type == "compaction" else SUBTASK)
+        return _text(entries.Role.CUSTOM, COMPACTION if recorded_type == "compaction" else SUBTASK)
     return None
 
 
 def call_content(part: Mapping[str, Any], call_id: str) -> Content:
     """The call of a tool part. Its id is Redline's: recorded ones may repeat."""
     name, arguments = fields.stored_text(part, "tool"), stringify(input_of(part))
-    block, text = Block.of_call(0, call_id, name, arguments, shown_id=call_id)
-    return Content(Role.ASSISTANT, Texts(None, (text,)), block.units, (block,))
+    block, text = entries.Block.of_call(0, call_id, name, arguments, shown_id=call_id)
+    return Content(entries.Role.ASSISTANT, entries.Texts(None, (text,)), block.units, (block,))
 
 
 def result_content(part: Mapping[str, Any]) -> Content:
     """The result of a tool part. The files that belong to it are named below its output."""
     text, files = output_of(part), tuple(map(_opaque, attachments_of(part)))
     units = utf16_length(text) + sum(file.units for file in files)
-    return Content(Role.TOOL_RESULT, Texts("\n".join([text, *(file.label for file in files)]), (), files), units)
+    return Content(
+        entries.Role.TOOL_RESULT, entries.Texts("\n".join([text, *(file.label for file in files)]), (), files), units
+    )
 
 
 def input_of(part: Mapping[str, Any]) -> object:
@@ -138,7 +127,7 @@ def is_image(file: Mapping[str, Any]) -> bool:
 
 
 def _text(role: str, text: str, *, sent: bool = True) -> Content:
-    return Content(role, Texts(text, ()), utf16_length(text), sent=sent)
+    return Content(role, entries.Texts(text, ()), utf16_length(text), sent=sent)
 
 
 def _reasoning(part: Mapping[str, Any]) -> Content:
@@ -149,15 +138,15 @@ def _reasoning(part: Mapping[str, Any]) -> Content:
     encrypted = max(sealed, key=len, default="")  # providers' private forms of the reasoning: the longest one
     opaque = (Opaque.encrypted(encrypted, 0),) if encrypted else ()
     units = opaque[0].units if opaque else utf16_length(text)
-    block = Block.of(0, BlockType.REDACTED_THINKING if opaque else BlockType.THINKING, units)
-    return Content(Role.ASSISTANT, Texts(None, (text,), opaque), units, (block,))
+    block = entries.Block.of(0, entries.BlockType.REDACTED_THINKING if opaque else entries.BlockType.THINKING, units)
+    return Content(entries.Role.ASSISTANT, entries.Texts(None, (text,), opaque), units, (block,))
 
 
 def _file(part: Mapping[str, Any]) -> Content:
     file = _opaque(part, 0)
-    block = Block.of(0, BlockType.IMAGE if is_image(part) else "file", file.units)
+    block = entries.Block.of(0, entries.BlockType.IMAGE if is_image(part) else "file", file.units)
     is_sent = fields.text(part, "mime") not in NOT_SENT
-    return Content(Role.USER, Texts(None, (file.label,), (file,)), file.units, (block,), sent=is_sent)
+    return Content(entries.Role.USER, entries.Texts(None, (file.label,), (file,)), file.units, (block,), sent=is_sent)
 
 
 def _opaque(file: Mapping[str, Any], block: int | None = None) -> Opaque:
@@ -206,10 +195,10 @@ class OpenCodeParser(LineParser):
         return recorded
 
     @staticmethod
-    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse(raw: bytes, place: entries.Entry, version: int) -> tuple[entries.Entry, entries.Texts] | None:
         """The entry at the place of an earlier one; None if no such entry is there any more."""
         found = fields.object_in(raw)
-        part = found if found is None or place.role == Role.TOOL_RESULT else found.get("data")
+        part = found if found is None or place.role == entries.Role.TOOL_RESULT else found.get("data")
         if not isinstance(part, dict):
             return None
         content = None
@@ -217,11 +206,11 @@ class OpenCodeParser(LineParser):
             is_result = place.result_for is not None
             content = result_content(part) if is_result else call_content(part, row_id_of(place.id))
         elif place.role:
-            role = "user" if place.role in (Role.USER, Role.CUSTOM) else "assistant"
-            content = content_of(part, role, is_summary=place.role == Role.COMPACTION_SUMMARY)
+            role = "user" if place.role in (entries.Role.USER, entries.Role.CUSTOM) else "assistant"
+            content = content_of(part, role, is_summary=place.role == entries.Role.COMPACTION_SUMMARY)
         if content is None:
-            return place, NO_TEXTS
-        tokens = 0 if place.excluded else tokens_of(content.units)
+            return place, entries.NO_TEXTS
+        tokens = 0 if place.excluded else entries.tokens_of(content.units)
         return (msgspec.structs.replace(place, role=content.role, tokens=tokens, blocks=content.blocks), content.texts)
 
     def describe_fault(self, raw: bytes, fault: ValueError) -> str:
@@ -238,7 +227,7 @@ class OpenCodeParser(LineParser):
         self.state.recognised = True
         if row.get("type") == REVERT:
             after = fields.text_or_none(row, "after")
-            return [Recorded(_entry(line, f"{REVERT}.{row.get('after') or ''}", after, REVERT), NO_TEXTS, data)]
+            return [Recorded(_entry(line, f"{REVERT}.{row.get('after') or ''}", after, REVERT), entries.NO_TEXTS, data)]
         row_id = fields.identifier(row, "id")
         if not row_id:
             return self.report(DamageKind.NO_ID, line, "the row has no usable id")
@@ -257,8 +246,10 @@ class OpenCodeParser(LineParser):
             self.state.extra[INFO] = stringify(data[INFO])
         title = fields.stored_text(data, "title")
         name = None if title.startswith(_DEFAULT_TITLES) else title
-        entry = _entry(line, row_id, None, SESSION, kind=EntryKind.OFF_BRANCH, control=NameControl(name))
-        return [Recorded(entry, NO_TEXTS, data)]
+        entry = _entry(
+            line, row_id, None, SESSION, kind=entries.EntryKind.OFF_BRANCH, control=entries.NameControl(name)
+        )
+        return [Recorded(entry, entries.NO_TEXTS, data)]
 
     def _message(self, row_id: str, data: dict[str, Any], line: Line) -> Recorded:
         message = message_of(row_id, data)
@@ -269,15 +260,15 @@ class OpenCodeParser(LineParser):
             row_id,
             self.state.previous_id,
             MESSAGE,
-            kind=EntryKind.OTHER if control is None else EntryKind.BOUNDARY,
+            kind=entries.EntryKind.OTHER if control is None else entries.EntryKind.BOUNDARY,
             timestamp=message.timestamp,
             model=message.model,
             failed=not _is_finished(data) if control is not None else bool(data.get("error")),
             control=control,
         )
-        return Recorded(entry, NO_TEXTS, data)
+        return Recorded(entry, entries.NO_TEXTS, data)
 
-    def _boundary(self, data: Mapping[str, Any]) -> BoundaryControl | None:
+    def _boundary(self, data: Mapping[str, Any]) -> entries.BoundaryControl | None:
         """The compaction that an assistant's summary completes; None if there is none.
 
         A failed summary counts only if something is kept before it: the client then sends that in its place.
@@ -287,7 +278,7 @@ class OpenCodeParser(LineParser):
         if compaction is None or not (compaction["tail"] or _is_finished(data)):
             return None
         tail = compaction["tail"]
-        return BoundaryControl(
+        return entries.BoundaryControl(
             anchor_id=question,
             segment=(tail, question) if tail else None,
             trigger=compaction["trigger"],
@@ -319,7 +310,7 @@ class OpenCodeParser(LineParser):
         content = content_of(part, message.role, is_summary=message.is_summary)
         if content is None:
             entry = _entry(line, row_id, self.state.previous_id, recorded_type, **common)
-            return [Recorded(entry, NO_TEXTS, part)]
+            return [Recorded(entry, entries.NO_TEXTS, part)]
         if message.role == "assistant":
             common |= _spoken(message)
         place = _entry(line, row_id, self.state.previous_id, recorded_type, **common)
@@ -414,8 +405,8 @@ def _timestamp(data: Mapping[str, Any], name: str) -> str:
     return timestamp_of(moment) if moment is not None else ""
 
 
-def _entry(line: Line, entry_id: str, parent_id: str | None, recorded_type: str, **more: Any) -> Entry:
-    return Entry(line.number, line.offset, len(line.raw), entry_id, parent_id, recorded_type, **more)
+def _entry(line: Line, entry_id: str, parent_id: str | None, recorded_type: str, **more: Any) -> entries.Entry:
+    return entries.Entry(line.number, line.offset, len(line.raw), entry_id, parent_id, recorded_type, **more)
 
 
 def _spoken(message: SpokenMessage) -> dict[str, Any]:
@@ -427,13 +418,13 @@ def _spoken(message: SpokenMessage) -> dict[str, Any]:
     }
 
 
-def _with(place: Entry, content: Content, message: SpokenMessage) -> Entry:
+def _with(place: entries.Entry, content: Content, message: SpokenMessage) -> entries.Entry:
     excluded = not content.sent or (message.role == "assistant" and message.stop_reason == "error")
     return msgspec.structs.replace(
         place,
-        kind=EntryKind.MESSAGE,
+        kind=entries.EntryKind.MESSAGE,
         role=content.role,
-        tokens=0 if excluded else tokens_of(content.units),
+        tokens=0 if excluded else entries.tokens_of(content.units),
         blocks=content.blocks,
         excluded=excluded,
     )

@@ -11,8 +11,6 @@ A note of the user in a fork is a message of the user with one part, after the m
 the order of `time_created` and id.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
 

@@ -4,8 +4,6 @@ The context that the package rebuilds of a session is compared with Redline's. I
 directory, which is also its home: opening a session migrates and repairs it. It needs no network.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

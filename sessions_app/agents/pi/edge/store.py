@@ -1,7 +1,5 @@
 """EDGE: the session files of pi and Atomic."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

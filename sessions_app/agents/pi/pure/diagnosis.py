@@ -18,8 +18,6 @@ it: another record, blanks or NUL bytes, or the end of the line. An object insid
 comma or a bracket; it is not a record.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from codecs import BOM_UTF8

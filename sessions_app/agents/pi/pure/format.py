@@ -8,8 +8,6 @@ A rebuilt message is reduced to the fields that decide what the model receives. 
 hashes of all its messages are equal.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime

@@ -13,8 +13,6 @@ Token estimates are written into sessions, so they match the agent's: UTF-16 uni
 an entry, whatever its fields contain: sessions are damaged, and hostile.
 """
 
-from __future__ import annotations
-
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,27 +21,8 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from sessions_app.agents.pure import fields
+from sessions_app.sessionlog import entries
 from sessions_app.sessionlog.context import READ_CHARACTERS, overflown_window
-from sessions_app.sessionlog.entries import (
-    NO_TEXTS,
-    Block,
-    BlockType,
-    Control,
-    DeletionControl,
-    EditControl,
-    Entry,
-    EntryKind,
-    LabelControl,
-    ModelControl,
-    NameControl,
-    Role,
-    SummaryControl,
-    Target,
-    Texts,
-    ThinkingLevelControl,
-    block_tokens,
-    tokens_of,
-)
 from sessions_app.sessionlog.jsjson import Line, parse, stringify, to_string, utf16_length, well_formed
 from sessions_app.sessionlog.model_facts import MILLION, InputPrices
 from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
@@ -52,37 +31,37 @@ from sessions_app.sessionlog.session import DamageKind, Header, LineParser, Reco
 VERBATIM_LINES: Final = "verbatim-lines"
 
 
-def deletion_control(data: Mapping[str, Any]) -> DeletionControl:
+def deletion_control(data: Mapping[str, Any]) -> entries.DeletionControl:
     percent = fields.number(fields.mapping(data, "stats"), "percentReduction")
-    return DeletionControl(
+    return entries.DeletionControl(
         targets=tuple(_targets(data)),
         percent=percent if percent is not None and 0 <= percent <= 100 else None,
         backup=fields.text(data, "backupPath"),
     )
 
 
-def _targets(data: Mapping[str, Any]) -> Iterator[Target]:
+def _targets(data: Mapping[str, Any]) -> Iterator[entries.Target]:
     """The recorded deletions. Invalid ones are skipped."""
     for target in fields.objects(data, "deletedTargets"):
         entry_id, index = fields.text_or_none(target, "entryId"), fields.integer(target, "blockIndex")
         if entry_id is not None and target.get("kind") == "entry":
-            yield Target(entry_id)
+            yield entries.Target(entry_id)
         elif entry_id is not None and target.get("kind") == "content_block" and index is not None:
-            yield Target(entry_id, index)
+            yield entries.Target(entry_id, index)
 
 
-def summary_control(data: Mapping[str, Any], system_tokens: int | None) -> SummaryControl:
+def summary_control(data: Mapping[str, Any], system_tokens: int | None) -> entries.SummaryControl:
     is_verbatim = fields.mapping(data, "details").get("strategy") == VERBATIM_LINES
-    return SummaryControl(fields.text_or_none(data, "firstKeptEntryId"), is_verbatim, system_tokens)
+    return entries.SummaryControl(fields.text_or_none(data, "firstKeptEntryId"), is_verbatim, system_tokens)
 
 
-def edit_control(data: Mapping[str, Any]) -> EditControl:
+def edit_control(data: Mapping[str, Any]) -> entries.EditControl:
     target_id = fields.text_or_none(data, "targetId")
     if "replacement" not in data:
-        return EditControl(target_id, "undefined")
+        return entries.EditControl(target_id, "undefined")
     if data["replacement"] is None:
-        return EditControl(target_id, "removes")
-    return EditControl(target_id, "replaces", is_text=isinstance(new_content(data), str))
+        return entries.EditControl(target_id, "removes")
+    return entries.EditControl(target_id, "replaces", is_text=isinstance(new_content(data), str))
 
 
 def new_content(data: Mapping[str, Any]) -> object:
@@ -94,53 +73,58 @@ UNDO: Final = "redline.undo"
 """The type of custom entries with which Redline moves the leaf to before a compaction."""
 MOVE: Final = "redline.move"
 """The type of custom entries with which Redline moves the leaf to any other entry."""
-_OF_ASSISTANTS: Final = frozenset({BlockType.THINKING, BlockType.TOOL_CALL})
-_NOT_OF_ASSISTANTS: Final = frozenset({BlockType.IMAGE})
+_OF_ASSISTANTS: Final = frozenset({entries.BlockType.THINKING, entries.BlockType.TOOL_CALL})
+_NOT_OF_ASSISTANTS: Final = frozenset({entries.BlockType.IMAGE})
 _COUNTS: Final = ("input", "output", "cacheRead", "cacheWrite")
-_PERHAPS_OPAQUE: Final = frozenset({BlockType.IMAGE, BlockType.REDACTED_THINKING, BlockType.THINKING})
+_PERHAPS_OPAQUE: Final = frozenset(
+    {entries.BlockType.IMAGE, entries.BlockType.REDACTED_THINKING, entries.BlockType.THINKING}
+)
 
 KEY: Final = "pi"
 
-_Start = tuple[int, int, int, str, str | None, str, EntryKind, str]
+_Start = tuple[int, int, int, str, str | None, str, entries.EntryKind, str]
 """The first fields of an entry: number, offset, length, id, parent_id, type, kind and timestamp."""
 
 
 class _Type(NamedTuple):
     """The kind of an entry type, the parser of its control, and the only agent that writes it."""
 
-    kind: EntryKind
-    control: Callable[[Mapping[str, Any]], Control] | None = None
+    kind: entries.EntryKind
+    control: Callable[[Mapping[str, Any]], entries.Control] | None = None
     sole_agent: str = ""
 
 
 _TYPES: Final[Mapping[str, _Type]] = {
-    "message": _Type(EntryKind.MESSAGE),
-    "custom_message": _Type(EntryKind.MESSAGE),
-    "branch_summary": _Type(EntryKind.MESSAGE),
-    "context_compaction": _Type(EntryKind.DELETION, deletion_control),
-    "compaction": _Type(EntryKind.SUMMARY),
-    "context_edit": _Type(EntryKind.EDIT, sole_agent=KEY),
+    "message": _Type(entries.EntryKind.MESSAGE),
+    "custom_message": _Type(entries.EntryKind.MESSAGE),
+    "branch_summary": _Type(entries.EntryKind.MESSAGE),
+    "context_compaction": _Type(entries.EntryKind.DELETION, deletion_control),
+    "compaction": _Type(entries.EntryKind.SUMMARY),
+    "context_edit": _Type(entries.EntryKind.EDIT, sole_agent=KEY),
     "label": _Type(
-        EntryKind.LABEL, lambda data: LabelControl(fields.text_or_none(data, "targetId"), fields.text(data, "label"))
+        entries.EntryKind.LABEL,
+        lambda data: entries.LabelControl(fields.text_or_none(data, "targetId"), fields.text(data, "label")),
     ),
     "model_change": _Type(
-        EntryKind.MODEL, lambda data: ModelControl(fields.text(data, "provider"), fields.text(data, "modelId"))
+        entries.EntryKind.MODEL,
+        lambda data: entries.ModelControl(fields.text(data, "provider"), fields.text(data, "modelId")),
     ),
-    "session_info": _Type(EntryKind.NAME, lambda data: NameControl(fields.text_or_none(data, "name"))),
+    "session_info": _Type(entries.EntryKind.NAME, lambda data: entries.NameControl(fields.text_or_none(data, "name"))),
     "thinking_level_change": _Type(
-        EntryKind.THINKING_LEVEL, lambda data: ThinkingLevelControl(fields.text_or_none(data, "thinkingLevel"))
+        entries.EntryKind.THINKING_LEVEL,
+        lambda data: entries.ThinkingLevelControl(fields.text_or_none(data, "thinkingLevel")),
     ),
-    "custom": _Type(EntryKind.OTHER),
-    "usage": _Type(EntryKind.OTHER, sole_agent=KEY),
+    "custom": _Type(entries.EntryKind.OTHER),
+    "usage": _Type(entries.EntryKind.OTHER, sole_agent=KEY),
 }
 """The types that agents write today. Others are kept and shown as well. pi's own exist since 0.86."""
 KNOWN_TYPES: Final = frozenset(_TYPES)
-_UNKNOWN: Final = _Type(EntryKind.OTHER)
+_UNKNOWN: Final = _Type(entries.EntryKind.OTHER)
 
 
 def describe(
     data: Mapping[str, Any], *, number: int, offset: int, length: int, entry_id: str, parent_id: str | None
-) -> tuple[Entry, Texts]:
+) -> tuple[entries.Entry, entries.Texts]:
     """The digest and the texts of one recorded object, which is of version 3 or converted to it."""
     recorded_type = fields.word(data, "type")
     known = _TYPES.get(recorded_type, _UNKNOWN)
@@ -150,92 +134,94 @@ def describe(
     if recorded_type == "message":
         return _describe_message(fields.mapping(data, "message"), start)
     if recorded_type == "custom_message":
-        return _describe_content(data, Role.CUSTOM, start)
+        return _describe_content(data, entries.Role.CUSTOM, start)
     if recorded_type == "branch_summary":
-        return _describe_summary(data, Role.BRANCH_SUMMARY, start)
+        return _describe_summary(data, entries.Role.BRANCH_SUMMARY, start)
     if recorded_type == "compaction":
         return _describe_compaction(data, start)
     if recorded_type == "context_edit":
         return _describe_edit(data, start)
     if data.get("customType") == UNDO:
-        start = (*start[:6], EntryKind.UNDO, timestamp)
+        start = (*start[:6], entries.EntryKind.UNDO, timestamp)
     control = known.control(data) if known.control is not None else None
-    model = fields.model(data.get("provider"), data.get("modelId")) if known.kind is EntryKind.MODEL else None
-    return Entry(*start, model=model, sole_agent=known.sole_agent, control=control), NO_TEXTS
+    model = fields.model(data.get("provider"), data.get("modelId")) if known.kind is entries.EntryKind.MODEL else None
+    return entries.Entry(*start, model=model, sole_agent=known.sole_agent, control=control), entries.NO_TEXTS
 
 
-def _describe_summary(data: Mapping[str, Any], role: str, start: _Start, **more: Any) -> tuple[Entry, Texts]:
+def _describe_summary(
+    data: Mapping[str, Any], role: str, start: _Start, **more: Any
+) -> tuple[entries.Entry, entries.Texts]:
     summary = fields.text(data, "summary")
-    entry = Entry(
-        *(*start, role, tokens_of(utf16_length(summary))),
+    entry = entries.Entry(
+        *(*start, role, entries.tokens_of(utf16_length(summary))),
         empty=not summary,
         excluded=data.get("excludeFromContext") is True,
         **more,
     )
-    return entry, Texts(whole=summary, blocks=())
+    return entry, entries.Texts(whole=summary, blocks=())
 
 
-def _describe_compaction(data: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
+def _describe_compaction(data: Mapping[str, Any], start: _Start) -> tuple[entries.Entry, entries.Texts]:
     """A summary, and the system message that pi since 0.86 repeats with it."""
     system = data.get("systemMessage")
     if not isinstance(system, dict):
-        return _describe_summary(data, Role.COMPACTION_SUMMARY, start, control=summary_control(data, None))
+        return _describe_summary(data, entries.Role.COMPACTION_SUMMARY, start, control=summary_control(data, None))
     blocks, instructions, units = _system_content(system)
-    control = summary_control(data, tokens_of(units))
-    entry, texts = _describe_summary(data, Role.COMPACTION_SUMMARY, start, control=control, sole_agent=KEY)
-    return entry, Texts(whole=texts.whole, blocks=(instructions.joined(blocks),))
+    control = summary_control(data, entries.tokens_of(units))
+    entry, texts = _describe_summary(data, entries.Role.COMPACTION_SUMMARY, start, control=control, sole_agent=KEY)
+    return entry, entries.Texts(whole=texts.whole, blocks=(instructions.joined(blocks),))
 
 
-def _describe_edit(data: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
+def _describe_edit(data: Mapping[str, Any], start: _Start) -> tuple[entries.Entry, entries.Texts]:
     """An edit, with the blocks of the new content. The role of its target is not known here."""
     control, content = edit_control(data), new_content(data)
     blocks, texts, units = describe_content(text_block(content), None)
     if control.is_text:
-        texts = Texts(whole=texts.joined(blocks), blocks=texts.blocks)
-    return Entry(*start, tokens=tokens_of(units), blocks=blocks, sole_agent=KEY, control=control), texts
+        texts = entries.Texts(whole=texts.joined(blocks), blocks=texts.blocks)
+    return entries.Entry(*start, tokens=entries.tokens_of(units), blocks=blocks, sole_agent=KEY, control=control), texts
 
 
 def text_block(content: object) -> object:
     """A text content as an array of one block; any other content unchanged."""
-    return [{"type": BlockType.TEXT, "text": content}] if isinstance(content, str) else content
+    return [{"type": entries.BlockType.TEXT, "text": content}] if isinstance(content, str) else content
 
 
-def _describe_message(message: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
+def _describe_message(message: Mapping[str, Any], start: _Start) -> tuple[entries.Entry, entries.Texts]:
     role = fields.word(message, "role")
-    if role == Role.COMMAND:
+    if role == entries.Role.COMMAND:
         command, output = to_string(message.get("command", "")), to_string(message.get("output", ""))
         exit_code = message.get("exitCode")
-        entry = Entry(
-            *(*start, role, tokens_of(utf16_length(command) + utf16_length(output))),
+        entry = entries.Entry(
+            *(*start, role, entries.tokens_of(utf16_length(command) + utf16_length(output))),
             failed=isinstance(exit_code, int | float) and exit_code != 0,
             excluded=message.get("excludeFromContext") is True,
         )
-        return entry, Texts(whole=f"Ran {command}\n{output}", blocks=())
-    if role == Role.SYSTEM:  # pi's instructions and tools
+        return entry, entries.Texts(whole=f"Ran {command}\n{output}", blocks=())
+    if role == entries.Role.SYSTEM:  # pi's instructions and tools
         blocks, texts, units = _system_content(message)
-        return Entry(*start, Role.SYSTEM, tokens_of(units), blocks, sole_agent=KEY), texts
-    return _describe_content(message, Role.CUSTOM if role == "hookMessage" else role, start)
+        return entries.Entry(*start, entries.Role.SYSTEM, entries.tokens_of(units), blocks, sole_agent=KEY), texts
+    return _describe_content(message, entries.Role.CUSTOM if role == "hookMessage" else role, start)
 
 
-def _system_content(message: Mapping[str, Any]) -> tuple[tuple[Block, ...] | None, Texts, int]:
+def _system_content(message: Mapping[str, Any]) -> tuple[tuple[entries.Block, ...] | None, entries.Texts, int]:
     """Blocks, texts and units of a system message. pi counts the content, the sections and the added tools as JSON."""
-    blocks, texts, units = describe_content(message.get("content"), Role.SYSTEM)
+    blocks, texts, units = describe_content(message.get("content"), entries.Role.SYSTEM)
     tools = message.get("toolsAdded")
     sections = [one for one in fields.mapping(message, "sections").values() if isinstance(one, str)]
     units += sum(map(utf16_length, sections))
     if isinstance(tools, list | dict):
         units += utf16_length(stringify(tools))
     if not texts.whole and blocks is None:
-        texts = Texts(whole="\n\n".join(sections), blocks=())
+        texts = entries.Texts(whole="\n\n".join(sections), blocks=())
     return blocks, texts, units
 
 
-def _describe_content(message: Mapping[str, Any], role: str, start: _Start) -> tuple[Entry, Texts]:
+def _describe_content(message: Mapping[str, Any], role: str, start: _Start) -> tuple[entries.Entry, entries.Texts]:
     blocks, texts, units = describe_content(message.get("content"), role)
-    weighed_start = (*start, role, tokens_of(units), blocks)
-    if role == Role.ASSISTANT:
+    weighed_start = (*start, role, entries.tokens_of(units), blocks)
+    if role == entries.Role.ASSISTANT:
         stop_reason = fields.word(message, "stopReason")
-        entry = Entry(
+        entry = entries.Entry(
             *weighed_start,
             failed=stop_reason == "error",
             stop_reason=stop_reason,
@@ -244,20 +230,20 @@ def _describe_content(message: Mapping[str, Any], role: str, start: _Start) -> t
             overflown=_overflown(message, stop_reason),
             sole_agent=KEY if isinstance(message.get("thinkingLevel"), str) else "",
         )
-    elif role == Role.TOOL_RESULT:
+    elif role == entries.Role.TOOL_RESULT:
         tool_name, is_error = fields.word(message, "toolName"), message.get("isError") is True
-        entry = Entry(*weighed_start, fields.stored_text_or_none(message, "toolCallId"), tool_name, is_error)
+        entry = entries.Entry(*weighed_start, fields.stored_text_or_none(message, "toolCallId"), tool_name, is_error)
     else:
-        excluded = role == Role.CUSTOM and message.get("excludeFromContext") is True
-        entry = Entry(*weighed_start, excluded=excluded)
+        excluded = role == entries.Role.CUSTOM and message.get("excludeFromContext") is True
+        entry = entries.Entry(*weighed_start, excluded=excluded)
     return entry, texts
 
 
-def describe_content(content: object, role: str | None) -> tuple[tuple[Block, ...] | None, Texts, int]:
+def describe_content(content: object, role: str | None) -> tuple[tuple[entries.Block, ...] | None, entries.Texts, int]:
     """The blocks of a message's content, their texts, and its total UTF-16 units."""
     if not isinstance(content, list):
         text = content if isinstance(content, str) else ""
-        return None, Texts(whole=text, blocks=()), utf16_length(text)
+        return None, entries.Texts(whole=text, blocks=()), utf16_length(text)
     uncounted = _uncounted(role)
     blocks, texts, opaque, units = [], [], [], 0
     for index, recorded in enumerate(content):
@@ -267,10 +253,10 @@ def describe_content(content: object, role: str | None) -> tuple[tuple[Block, ..
         if block.type in _PERHAPS_OPAQUE and (found := _opaque(recorded, index, text)) is not None:
             opaque.append(found)
         units += block.units
-    return tuple(blocks), Texts(None, tuple(texts), tuple(opaque)), units
+    return tuple(blocks), entries.Texts(None, tuple(texts), tuple(opaque)), units
 
 
-def weighed(blocks: tuple[Block, ...], role: str) -> tuple[Block, ...]:
+def weighed(blocks: tuple[entries.Block, ...], role: str) -> tuple[entries.Block, ...]:
     """The blocks of an edit with the units that they have in a message of this role."""
     uncounted = _uncounted(role)
     return tuple(msgspec.structs.replace(block, units=0) if block.type in uncounted else block for block in blocks)
@@ -280,47 +266,49 @@ def _uncounted(role: str | None) -> frozenset[str]:
     """The types of blocks that add nothing to the estimate of a message of this role; none if it is unknown."""
     if role is None:
         return frozenset()
-    return _NOT_OF_ASSISTANTS if role == Role.ASSISTANT else _OF_ASSISTANTS
+    return _NOT_OF_ASSISTANTS if role == entries.Role.ASSISTANT else _OF_ASSISTANTS
 
 
-def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> tuple[Block, str]:
+def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> tuple[entries.Block, str]:
     if not isinstance(recorded, dict):
         text = stringify(recorded)
-        return Block(index, BlockType.UNKNOWN, block_tokens(utf16_length(text)), 0), text
+        return entries.Block(index, entries.BlockType.UNKNOWN, entries.block_tokens(utf16_length(text)), 0), text
     kind = recorded.get("type")
-    if kind == BlockType.TEXT:
+    if kind == entries.BlockType.TEXT:
         text = to_string(recorded.get("text", ""))
-        return Block.of(index, BlockType.TEXT, utf16_length(text)), text
-    if kind == BlockType.TOOL_CALL:
+        return entries.Block.of(index, entries.BlockType.TEXT, utf16_length(text)), text
+    if kind == entries.BlockType.TOOL_CALL:
         return _describe_call(recorded, index, uncounted)
-    if kind == BlockType.THINKING:
+    if kind == entries.BlockType.THINKING:
         text = to_string(recorded.get("thinking", ""))
         length = utf16_length(text)
-        units = 0 if BlockType.THINKING in uncounted else length
-        return Block(index, BlockType.THINKING, block_tokens(length), units), text
-    if kind == BlockType.IMAGE:
-        units = 0 if BlockType.IMAGE in uncounted else IMAGE_UNITS
-        return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), units), IMAGE
+        units = 0 if entries.BlockType.THINKING in uncounted else length
+        return entries.Block(index, entries.BlockType.THINKING, entries.block_tokens(length), units), text
+    if kind == entries.BlockType.IMAGE:
+        units = 0 if entries.BlockType.IMAGE in uncounted else IMAGE_UNITS
+        return entries.Block(index, entries.BlockType.IMAGE, entries.tokens_of(IMAGE_UNITS), units), IMAGE
     text = stringify(recorded)
-    return Block(index, fields.word(recorded, "type") or BlockType.UNKNOWN, block_tokens(utf16_length(text)), 0), text
+    return entries.Block(
+        index, fields.word(recorded, "type") or entries.BlockType.UNKNOWN, entries.block_tokens(utf16_length(text)), 0
+    ), text
 
 
 def _opaque(recorded: Mapping[str, Any], index: int, text: str) -> Opaque | None:
     """The part of a block that is not text. The agents themselves estimate only images."""
-    if recorded["type"] == BlockType.IMAGE:
+    if recorded["type"] == entries.BlockType.IMAGE:
         return Opaque.image(fields.text(recorded, "data"), index)
-    if recorded["type"] == BlockType.REDACTED_THINKING:
+    if recorded["type"] == entries.BlockType.REDACTED_THINKING:
         return Opaque.encrypted(fields.text(recorded, "data"), index, text)
     signature = fields.text(recorded, "thinkingSignature")
     return Opaque.encrypted(signature, index) if signature and not text else None
 
 
-def _describe_call(recorded: dict[str, Any], index: int, uncounted: frozenset[str]) -> tuple[Block, str]:
+def _describe_call(recorded: dict[str, Any], index: int, uncounted: frozenset[str]) -> tuple[entries.Block, str]:
     name = to_string(recorded["name"]) if "name" in recorded else "undefined"
     arguments = stringify(recorded["arguments"]) if "arguments" in recorded else "undefined"
     shown_id = to_string(recorded["id"]) if "id" in recorded else "undefined"
-    block, text = Block.of_call(index, fields.stored_text_or_none(recorded, "id"), name, arguments, shown_id)
-    return (msgspec.structs.replace(block, units=0) if BlockType.TOOL_CALL in uncounted else block), text
+    block, text = entries.Block.of_call(index, fields.stored_text_or_none(recorded, "id"), name, arguments, shown_id)
+    return (msgspec.structs.replace(block, units=0) if entries.BlockType.TOOL_CALL in uncounted else block), text
 
 
 def _usage(message: Mapping[str, Any]) -> int | None:
@@ -409,7 +397,7 @@ class SessionParser(LineParser):
         return (Recorded(entry, texts, data),)
 
     @staticmethod
-    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse(raw: bytes, place: entries.Entry, version: int) -> tuple[entries.Entry, entries.Texts] | None:
         """The entry on a line that is read again, from a file of this version; None if the line is not an object.
 
         Only the position of `place` in the file and in the tree counts.

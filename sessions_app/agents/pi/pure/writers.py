@@ -24,34 +24,18 @@ from sessions_app.agents.pure.format import (
     note_text,
     notes_before,
 )
+from sessions_app.sessionlog import entries, jsjson
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import (
-    Deletion,
-    Entry,
-    EntryKind,
-    Protection,
-    Role,
-    SummaryControl,
-    blocks_by_entry,
-)
-from sessions_app.sessionlog.jsjson import (
-    Span,
-    items,
-    json_bytes,
-    members,
-    parse,
-    splice,
-)
 from sessions_app.sessionlog.text import timestamp_of
 
 NULL: Final = b"null"
-_CONTENT_IN: Final = {EntryKind.EDIT: "replacement", EntryKind.MESSAGE: "message"}
+_CONTENT_IN: Final = {entries.EntryKind.EDIT: "replacement", entries.EntryKind.MESSAGE: "message"}
 
 
 def new_line(kind: str, entry_id: str, parent_id: str | None, moment: datetime, **fields: Any) -> bytes:
     """The line of a new entry, without its newline."""
     common = {"type": kind, "id": entry_id, "parentId": parent_id, "timestamp": timestamp_of(moment)}
-    return json_bytes({**common, **fields})
+    return jsjson.json_bytes({**common, **fields})
 
 
 def edit_line(entry_id: str, parent_id: str, moment: datetime, target_id: str, content: bytes | None) -> bytes:
@@ -59,10 +43,10 @@ def edit_line(entry_id: str, parent_id: str, moment: datetime, target_id: str, c
     line = new_line("context_edit", entry_id, parent_id, moment, targetId=target_id, replacement=None)
     if content is None:
         return line
-    return splice(line, [(members(line)["replacement"], b'{"content":' + content + b"}")])
+    return jsjson.splice(line, [(jsjson.members(line)["replacement"], b'{"content":' + content + b"}")])
 
 
-def surviving_content(message: Message, deleted: frozenset[int], line: Callable[[Entry], bytes]) -> bytes:
+def surviving_content(message: Message, deleted: frozenset[int], line: Callable[[entries.Entry], bytes]) -> bytes:
     """The JSON of a message's content without some of its blocks; every block has its recorded bytes."""
     source = message.source
     raw = line(source)
@@ -72,52 +56,54 @@ def surviving_content(message: Message, deleted: frozenset[int], line: Callable[
     if raw[span.start : span.start + 1] == b'"':
         # pi makes a block of a text that replaces an assistant's or a tool's content.
         return b'[{"type":"text","text":' + span.of(raw) + b"}]"
-    recorded = items(raw, span.start)
+    recorded = jsjson.items(raw, span.start)
     kept = (recorded[block.index].of(raw) for block in message.blocks if block.index not in deleted)
     return b"[" + b",".join(kept) + b"]"
 
 
-def content_span(raw: bytes, source: Entry) -> Span | None:
+def content_span(raw: bytes, source: entries.Entry) -> jsjson.Span | None:
     """The position of the content in the line of an entry or an edit; None if it has none."""
-    found = members(raw)
-    if source.kind is EntryKind.EDIT or source.type == "message":
+    found = jsjson.members(raw)
+    if source.kind is entries.EntryKind.EDIT or source.type == "message":
         within = found.get(_CONTENT_IN[source.kind])
-        found = members(raw, within.start) if within is not None else {}
+        found = jsjson.members(raw, within.start) if within is not None else {}
     return found.get("content")
 
 
-def moved_line(raw: bytes, entry: Entry, parent_id: str | None, content: bytes | None = None, **fields: str) -> bytes:
+def moved_line(
+    raw: bytes, entry: entries.Entry, parent_id: str | None, content: bytes | None = None, **fields: str
+) -> bytes:
     """A recorded line with another parent, and with another content and other texts in some fields if given."""
-    found = members(raw)
-    parent = NULL if parent_id is None else json_bytes(parent_id)
-    changes = [(found[name], json_bytes(value)) for name, value in fields.items()]
+    found = jsjson.members(raw)
+    parent = NULL if parent_id is None else jsjson.json_bytes(parent_id)
+    changes = [(found[name], jsjson.json_bytes(value)) for name, value in fields.items()]
     if "parentId" in found:
         changes.append((found["parentId"], parent))
     else:
         opening = raw.index(b"{") + 1
-        changes.append((Span(opening, opening), b'"parentId":' + parent + b","))
+        changes.append((jsjson.Span(opening, opening), b'"parentId":' + parent + b","))
     if content is not None:
         span = content_span(raw, entry)
         if span is None:  # it had none at all
             within = found[_CONTENT_IN[entry.kind]].start if entry.type == "message" else 0
             opening = raw.index(b"{", within) + 1
-            span, content = Span(opening, opening), b'"content":' + content + b","
+            span, content = jsjson.Span(opening, opening), b'"content":' + content + b","
         changes.append((span, content))
-    return splice(raw, changes)
+    return jsjson.splice(raw, changes)
 
 
-def without_usage(raw: bytes, entry: Entry) -> bytes:
+def without_usage(raw: bytes, entry: entries.Entry) -> bytes:
     """The line of an assistant message with 0 for every token count that its provider reported."""
-    if entry.role != Role.ASSISTANT or entry.usage is None:
+    if entry.role != entries.Role.ASSISTANT or entry.usage is None:
         return raw
-    message = members(raw)["message"]
-    usage = members(raw, message.start).get("usage")
-    counts = members(raw, usage.start) if usage is not None else {}
+    message = jsjson.members(raw)["message"]
+    usage = jsjson.members(raw, message.start).get("usage")
+    counts = jsjson.members(raw, usage.start) if usage is not None else {}
     numbers = (span for span in counts.values() if raw[span.start : span.start + 1] in b"-0123456789")
-    return splice(raw, ((span, b"0") for span in numbers))
+    return jsjson.splice(raw, ((span, b"0") for span in numbers))
 
 
-EDITABLE_ROLES: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT})
+EDITABLE_ROLES: Final = frozenset({entries.Role.USER, entries.Role.ASSISTANT, entries.Role.TOOL_RESULT})
 EDITABLE_TYPE: Final = "custom_message"
 
 
@@ -130,14 +116,14 @@ class ContextEditWriter(ContextWriter):
     effect = "Appends one line for each deleted entry to the session; pi leaves these entries out from then on."
     undo = "One more line makes pi continue before them; single entries can be brought back at any time."
 
-    def protection(self, entry: Entry) -> Protection | None:
+    def protection(self, entry: entries.Entry) -> entries.Protection | None:
         """Protects entries that pi's own interface cannot edit. Its reader accepts more, but that is not promised."""
         if entry.type == EDITABLE_TYPE or (entry.type == "message" and entry.role in EDITABLE_ROLES):
             return None
-        return Protection.NOT_EDITABLE
+        return entries.Protection.NOT_EDITABLE
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
-        deleted = blocks_by_entry(deletion.targets)
+    def write(self, branch: Sequence[entries.Entry], deletion: entries.Deletion, facts: WriteFacts) -> Append:
+        deleted = entries.blocks_by_entry(deletion.targets)
         messages = self._reader.rebuild(branch).messages
         edits = (
             (message.entry.id, None if blocks is None else surviving_content(message, blocks, facts.line))
@@ -146,15 +132,17 @@ class ContextEditWriter(ContextWriter):
         )
         return Append(tuple(_edit_lines(edits, branch[-1].id, facts)))
 
-    def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
+    def hand(self, branch: Sequence[entries.Entry], change: Change) -> Handed:
         """The edits without ids and times, which pi sets itself."""
         lines = change.lines if isinstance(change, Append) else ()
-        edits = [{"targetId": edit["targetId"], "replacement": edit["replacement"]} for edit in map(parse, lines)]
+        edits = [
+            {"targetId": edit["targetId"], "replacement": edit["replacement"]} for edit in map(jsjson.parse, lines)
+        ]
         return Handed({"edits": edits}, change)
 
 
 def restore_lines(
-    branch: Sequence[Entry],
+    branch: Sequence[entries.Entry],
     messages: Sequence[Message],
     deleted: Mapping[str, frozenset[int] | None],
     facts: WriteFacts,
@@ -182,7 +170,7 @@ def _results_first(messages: Iterator[Message]) -> Iterator[Message]:
     without a result itself, but would send a result without a call."""
     caller: Message | None = None
     for message in messages:
-        if message.role == Role.TOOL_RESULT:
+        if message.role == entries.Role.TOOL_RESULT:
             yield message
             continue
         if caller is not None:
@@ -192,7 +180,7 @@ def _results_first(messages: Iterator[Message]) -> Iterator[Message]:
         yield caller
 
 
-LEFT_OUT: Final = frozenset({EntryKind.DELETION, EntryKind.EDIT, EntryKind.LABEL})
+LEFT_OUT: Final = frozenset({entries.EntryKind.DELETION, entries.EntryKind.EDIT, entries.EntryKind.LABEL})
 """Kinds of entries that are not copied: deletions and edits are applied, and labels are appended again."""
 NO_ENTRY: Final = "00000000"
 NOTE_TYPE: Final = "redline-note"
@@ -215,25 +203,25 @@ class ForkWriter(CopyingWriter):
         """The writer that sets reported token counts to 0, as every version that does not honour edits requires."""
         return ForkWriter(self._reader, ends_with_edit=False)
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
+    def write(self, branch: Sequence[entries.Entry], deletion: entries.Deletion, facts: WriteFacts) -> NewFile:
         return _new_file(facts, self._lines(branch, deletion, facts))
 
-    def _lines(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Iterator[bytes]:
+    def _lines(self, branch: Sequence[entries.Entry], deletion: entries.Deletion, facts: WriteFacts) -> Iterator[bytes]:
         context = self._reader.rebuild(branch)
         messages = {message.entry.id: message for message in context.messages}
-        deleted = blocks_by_entry(deletion.targets)
+        deleted = entries.blocks_by_entry(deletion.targets)
         gone = context.removed | {entry_id for entry_id, blocks in deleted.items() if blocks is None}
         kept = [
             entry
             for entry in branch
-            if entry.kind is EntryKind.SUMMARY or (entry.kind not in LEFT_OUT and entry.id not in gone)
+            if entry.kind is entries.EntryKind.SUMMARY or (entry.kind not in LEFT_OUT and entry.id not in gone)
         ]
-        yield json_bytes(_header(facts))
+        yield jsjson.json_bytes(_header(facts))
         parent: str | None = None
         first_kept = _first_kept(branch, kept)
         # What precedes an entry from which a compaction keeps the context would not be sent.
         starts = {fields["firstKeptEntryId"] for fields in first_kept.values()}
-        starts |= {one.control.first_kept_id or "" for one in kept if isinstance(one.control, SummaryControl)}
+        starts |= {one.control.first_kept_id or "" for one in kept if isinstance(one.control, entries.SummaryControl)}
         notes = notes_before(branch, {entry.id for entry in kept}, facts.notes, lambda entry: entry.id not in starts)
         for entry in kept:
             parent = yield from _note_lines(notes.get(entry.id, ()), parent, facts)
@@ -244,21 +232,21 @@ class ForkWriter(CopyingWriter):
         parent = yield from _note_lines(notes.get(None, ()), parent, facts)
         parent = yield from _label_lines(kept, parent or kept[-1].id, facts)
         # Without the entry of a summary, what it replaced would come back: an edit omits it.
-        omitted = [one.id for one in kept if one.id in gone] if EntryKind.EDIT in self._reader.honours else []
+        omitted = [one.id for one in kept if one.id in gone] if entries.EntryKind.EDIT in self._reader.honours else []
         if self._ends_with_edit:
             omitted.append(NO_ENTRY if NO_ENTRY not in {one.id for one in kept} else facts.new_id())
         yield from _edit_lines(((entry_id, None) for entry_id in omitted), parent, facts)
 
 
-def branch_copy(branch: Sequence[Entry], facts: WriteFacts) -> NewFile:
+def branch_copy(branch: Sequence[entries.Entry], facts: WriteFacts) -> NewFile:
     """A new session with every recorded line of a branch, as pi's own fork makes it: labels are appended again, and
     what followed one follows the entry before it."""
     return _new_file(facts, _copied_lines(branch, facts))
 
 
-def _copied_lines(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[bytes]:
-    kept = [entry for entry in branch if entry.kind is not EntryKind.LABEL]
-    yield json_bytes(_header(facts))
+def _copied_lines(branch: Sequence[entries.Entry], facts: WriteFacts) -> Iterator[bytes]:
+    kept = [entry for entry in branch if entry.kind is not entries.EntryKind.LABEL]
+    yield jsjson.json_bytes(_header(facts))
     parent: str | None = None
     first_kept = _first_kept(branch, kept)
     for entry in kept:
@@ -278,7 +266,7 @@ def _note_lines(notes: Iterable[str], parent: str | None, facts: WriteFacts) -> 
     return parent
 
 
-def _label_lines(kept: Sequence[Entry], parent: str, facts: WriteFacts) -> Generator[bytes, None, str]:
+def _label_lines(kept: Sequence[entries.Entry], parent: str, facts: WriteFacts) -> Generator[bytes, None, str]:
     """The labels of these entries as new lines after `parent`; returns the id of the last one."""
     for entry in kept:
         if entry.id in facts.labels:
@@ -306,21 +294,21 @@ def _header(facts: WriteFacts) -> dict[str, Any]:
 
 def _content(message: Message | None, deleted: frozenset[int] | None, facts: WriteFacts) -> bytes | None:
     """The JSON of a message's content, if it differs from the recorded one."""
-    if message is None or message.entry.kind is not EntryKind.MESSAGE:
+    if message is None or message.entry.kind is not entries.EntryKind.MESSAGE:
         return None
     if deleted is None and message.edit is None and message.blocks == message.entry.blocks:
         return None
     return surviving_content(message, deleted or frozenset(), facts.line)
 
 
-def _first_kept(branch: Sequence[Entry], kept: Sequence[Entry]) -> Mapping[str, dict[str, str]]:
+def _first_kept(branch: Sequence[entries.Entry], kept: Sequence[entries.Entry]) -> Mapping[str, dict[str, str]]:
     """For each summary whose first kept entry is gone: the next survivor before the summary, or the summary itself."""
     surviving = {entry.id for entry in kept}
     positions = {entry.id: position for position, entry in enumerate(branch)}
     found = {}
     for entry in kept:
         control = entry.control
-        if not isinstance(control, SummaryControl) or control.first_kept_id in surviving:
+        if not isinstance(control, entries.SummaryControl) or control.first_kept_id in surviving:
             continue
         start, end = positions.get(control.first_kept_id or "", len(branch)), positions[entry.id]
         if start < end:
