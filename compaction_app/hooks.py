@@ -25,7 +25,7 @@ from django.dispatch import Signal
 
 from compaction_app.core.hook_answers import FINAL, Adjust, Answer, Cancel, Pin, Supply, SupplySummary, answers_in
 from sessions_app.agents.base import CompactionBudget
-from sessions_app.agents.pure.format import FileLists
+from sessions_app.agents.pure.formats import FileLists
 from sessions_app.sessionlog.entries import Entry, Target
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.jsjson import parse, well_formed

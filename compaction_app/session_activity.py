@@ -11,7 +11,7 @@ from pathlib import Path
 from django.conf import settings
 
 from sessions_app.agents.base import AgentServer, OpenElsewhere
-from sessions_app.agents.pure.format import ServedWriter, SessionWriter
+from sessions_app.agents.pure.formats import ServedWriter, SessionWriter
 from sessions_app.disk.files import FileState
 from sessions_app.disk.open_files import SHOWS_WRITERS, Writer, describe, writers_of
 from sessions_app.index.index_store import session_row

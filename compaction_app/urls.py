@@ -3,21 +3,23 @@ from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
 from compaction_app.api import handshakes as handshakes_api
-from compaction_app.pages import audit as audit_views
-from compaction_app.pages import backups as backups_views
-from compaction_app.pages import commit as commit_views
-from compaction_app.pages import doctor as doctor_views
-from compaction_app.pages import evidence as evidence_views
-from compaction_app.pages import handshakes as handshakes_views
-from compaction_app.pages import losses as losses_views
-from compaction_app.pages import navigation as navigation_views
-from compaction_app.pages import runs as runs_views
-from compaction_app.pages import selection as selection_views
-from compaction_app.pages import settings_in_force as settings_views
-from compaction_app.pages import summaries as summaries_views
-from compaction_app.pages import timeline as timeline_views
-from compaction_app.pages import tree as tree_page_views
-from compaction_app.pages import undo as undo_views
+from compaction_app.pages import (
+    audit as audit_views,
+    backups as backups_views,
+    commit as commit_views,
+    doctor as doctor_views,
+    evidence as evidence_views,
+    handshakes as handshakes_views,
+    losses as losses_views,
+    navigation as navigation_views,
+    runs as runs_views,
+    selection as selection_views,
+    settings_in_force as settings_views,
+    summaries as summaries_views,
+    timeline as timeline_views,
+    tree as tree_page_views,
+    undo as undo_views,
+)
 from compaction_app.pages.models import views as models_page_views
 from compaction_app.pages.review import views as review_pages
 from compaction_app.pages.session import views as session_pages

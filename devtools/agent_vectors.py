@@ -19,7 +19,7 @@ from compaction_app.core.transcript import prepare
 from devtools.pure.conformance import ABSENT, VectorDifference, compare
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.pure.format import fields_of, message_hash, message_json
-from sessions_app.agents.pure.format import Append, Change, Generation, NewFile, Reader, SessionWriter, WriteFacts
+from sessions_app.agents.pure.formats import Append, Change, Generation, NewFile, Reader, SessionWriter, WriteFacts
 from sessions_app.agents.registry import GENERATIONS, READERS
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Deletion, Entry, Stats, Target, Texts, request_of

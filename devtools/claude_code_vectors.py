@@ -17,7 +17,7 @@ from devtools.pure.conformance import VectorDifference, compare
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.pure.parser import ClaudeCodeParser, rendered_texts, unrendered_text
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED, REMINDER
-from sessions_app.agents.pure.format import Generation
+from sessions_app.agents.pure.formats import Generation
 from sessions_app.disk.files import SessionReader, real_path
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, Role

@@ -27,8 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from sessions_app.agents.registry import AGENTS, READERS
-from sessions_app.agents.registry import default_roots as agents_roots
+from sessions_app.agents.registry import AGENTS, READERS, default_roots as agents_roots
 from sessions_app.disk.files import content_created_once
 from sessions_app.disk.loopback import loopback_address
 from sessions_app.sessionlog.errors import SystemFailure

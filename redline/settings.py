@@ -8,8 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from redline import configuration
 
-from .checkout import DEVELOPER_TOOLS
-from .checkout import DIRECTORY as BASE_DIR
+from .checkout import DEVELOPER_TOOLS, DIRECTORY as BASE_DIR
 
 _LINK: Final = Path("/etc/localtime")
 _DATABASE: Final = "/zoneinfo/"

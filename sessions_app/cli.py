@@ -33,8 +33,7 @@ from django.db import DatabaseError
 
 from sessions_app.database.sqlite import failure_of
 from sessions_app.disk.files import reported
-from sessions_app.sessionlog.text import one_line
-from sessions_app.sessionlog.text import printable as printable
+from sessions_app.sessionlog.text import one_line, printable as printable
 
 from .checks import CONFIGURATION
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure

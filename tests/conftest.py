@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import pytest
 from django.db import connection
-from hypothesis import HealthCheck
-from hypothesis import settings as hypothesis_settings
+from hypothesis import HealthCheck, settings as hypothesis_settings
 from xdist.scheduler.loadfile import LoadFileScheduling
 
 from compaction_app.scripted.server import ScriptedProvider

@@ -10,7 +10,7 @@ from compaction_app.core import transcript as core
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.pure.parser import SessionParser
-from sessions_app.agents.pure.format import PlanRules, WriteFacts
+from sessions_app.agents.pure.formats import PlanRules, WriteFacts
 from sessions_app.sessionlog.entries import Entry, Target, Texts, request_of
 from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import DamageKind, Header, SessionLog, read_session

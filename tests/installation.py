@@ -18,8 +18,7 @@ from typing import IO, Any, Final, NamedTuple, Self
 from unittest import mock
 
 from asgiref.local import Local
-from django.conf import empty
-from django.conf import settings as django_settings
+from django.conf import empty, settings as django_settings
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from compaction_app.changes.change import lines_of, write_facts
 from compaction_app.changes.proof import Rebuilt, approved_messages, require_approved
 from sessions_app.agents.opencode.agent import OPENCODE
-from sessions_app.agents.pure.format import NewFile, RowChanges, SessionWriter, note_text
+from sessions_app.agents.pure.formats import NewFile, RowChanges, SessionWriter, note_text
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Deletion, Stats, Target
 from sessions_app.storage.locks import LockedSession, session_lock

@@ -1,5 +1,7 @@
 """Hand-written sessions of OpenCode: rows in a database with the columns that matter, or documents."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import sqlite3

@@ -24,10 +24,8 @@ from sessions_app.index.indexer import index_roots
 from sessions_app.jobs.pool import WorkerProcesses
 from sessions_app.models import Session
 from sessions_app.search.text_index import update_texts
-from tests.claude_sessions import timed
-from tests.claude_sessions import user as claude_user
-from tests.compaction_app.handshakes.conftest import agent as agent
-from tests.compaction_app.handshakes.conftest import pi_root as pi_root
+from tests.claude_sessions import timed, user as claude_user
+from tests.compaction_app.handshakes.conftest import agent as agent, pi_root as pi_root
 from tests.compaction_app.review.review_page import extent, page, planned, post
 from tests.factories import assistant, chain, session_bytes, text, turns_of_work, user, working_session
 from tests.files import append_as_agent, place

@@ -15,14 +15,9 @@ from django.utils import timezone
 from pydantic import BaseModel, ConfigDict
 
 from compaction_app.core.handshake_states import HandshakeState, NextStep
+from compaction_app.handshakes import review_requests
 from compaction_app.handshakes.approval import confirm, report_applied, report_failed, report_withdrawn
 from compaction_app.handshakes.lifecycle import advance
-from compaction_app.handshakes.review_requests import (
-    request_review,
-    require_in_scope,
-    review_request_in,
-    start_requested,
-)
 from compaction_app.handshakes.sweep import approve_by_rule
 from compaction_app.models import Handshake
 from sessions_app.server.connection_files import ConnectedAgent
@@ -59,10 +54,10 @@ class AgentReport(BaseModel):
 def handshakes(request: HttpRequest) -> HttpResponse:
     """Accept a review request; a test is answered without recording anything."""
     connection = _connection(request)
-    requested = review_request_in(request.body, connection)
+    requested = review_requests.review_request_in(request.body, connection)
     if requested.test:
         return JsonResponse(TESTED)
-    return _answer(request, request_review(requested, connection, timezone.now()), status=201)
+    return _answer(request, review_requests.request_review(requested, connection, timezone.now()), status=201)
 
 
 @json_view("GET", "POST")
@@ -74,7 +69,7 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
         raise Http404(f"{connection.name} has not asked a question with the number {handshake}.")
     now = timezone.now()
     try:
-        require_in_scope(found.session, connection)
+        review_requests.require_in_scope(found.session, connection)
     except BadInput as fault:
         report_failed(found, fault.message, now)
         raise
@@ -84,7 +79,7 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
     if request.method == "POST":
         _report(found, request.body)
     elif found.is_open:
-        start_requested(found, now)
+        review_requests.start_requested(found, now)
         approve_by_rule(advance(found, now), now)
     elif found.state == HandshakeState.APPROVED and found.note is not None:
         confirm(found, now)

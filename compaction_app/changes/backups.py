@@ -30,10 +30,8 @@ from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.session import LineParser, ParserState
 from sessions_app.sessionlog.text import plural
 from sessions_app.storage import backups as backup_files
-from sessions_app.storage.backups import Restored
-from sessions_app.storage.backups import restore as restore_session
-from sessions_app.storage.rows import DIRECTORY as DIRECTORY_OF_ROWS
-from sessions_app.storage.rows import list_row_backups
+from sessions_app.storage.backups import Restored, restore as restore_session
+from sessions_app.storage.rows import DIRECTORY as DIRECTORY_OF_ROWS, list_row_backups
 
 from .change import Confirmations, PlannedChange
 from .records import NOT_RECORDED, BackupNote, RestoreNote, record_restore, text_of

@@ -31,7 +31,7 @@ from django.db import DatabaseError
 
 from compaction_app.session_activity import Activity
 from sessions_app.agents.base import Agent, AgentServer
-from sessions_app.agents.pure.format import Change, NewFile, RowChanges, WriteFacts
+from sessions_app.agents.pure.formats import Change, NewFile, RowChanges, WriteFacts
 from sessions_app.agents.registry import agent_at
 from sessions_app.database.sqlite import failure_of
 from sessions_app.disk.agent_database import session_copy

@@ -30,7 +30,7 @@ from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.reviews import approved_of, pins_of
 from compaction_app.session_activity import Activity, activity_of, append_needs, confirmation
 from sessions_app.agents.base import AgentServer
-from sessions_app.agents.pure.format import Change, PlanRules, SessionWriter, WriteFacts, note_text
+from sessions_app.agents.pure.formats import Change, PlanRules, SessionWriter, WriteFacts, note_text
 from sessions_app.agents.registry import agent_at
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.certificate import Certificate

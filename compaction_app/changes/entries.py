@@ -23,7 +23,7 @@ from compaction_app.hooks import session_before_tree, unloaded
 from compaction_app.models import AuditEntry
 from compaction_app.planning.hook_runner import TreeMove, after_move, ask_tree_hooks
 from compaction_app.session_activity import activity_of, append_needs
-from sessions_app.agents.pure.format import Append, Change, SessionWriter, WriteFacts
+from sessions_app.agents.pure.formats import Append, Change, SessionWriter, WriteFacts
 from sessions_app.agents.reading import Reading
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row

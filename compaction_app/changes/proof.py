@@ -13,7 +13,7 @@ import msgspec
 
 from compaction_app.models import AuditEntry, Compaction
 from sessions_app.agents.base import Agent
-from sessions_app.agents.pure.format import Generation, ReplacingWriter, SessionWriter
+from sessions_app.agents.pure.formats import Generation, ReplacingWriter, SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.sessionlog.certificate import Certificate, certified

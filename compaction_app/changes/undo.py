@@ -30,7 +30,7 @@ from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
 from compaction_app.models import Compaction, Undo
 from compaction_app.session_activity import activity_of, append_needs
 from sessions_app.agents.base import AgentServer
-from sessions_app.agents.pure.format import Append, Change, SessionWriter, WriteFacts
+from sessions_app.agents.pure.formats import Append, Change, SessionWriter, WriteFacts
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import agent_at
 from sessions_app.cli import resume_line

@@ -59,8 +59,7 @@ from .file_touches import FileHistory, StandingLater, Touch, file_calls, touch_o
 from .gates import Code, Refusal
 from .loop import PlannerTurn, Report
 from .mentions import named_text, references
-from .parameters import AUTO_DETECTED, QUERY_LENGTH
-from .parameters import query as normal_query
+from .parameters import AUTO_DETECTED, QUERY_LENGTH, query as normal_query
 from .reasons import ELSEWHERE, NO_NAMES, NOT_MENTIONED, ONLY_THERE, Supersession, repeat_words, swap_words
 from .tools import SEARCH_MATCHES_LIMIT, ToolCall, ToolResult
 from .transcript import TASK_ROLES, WHOLE, Object, ToolPair, Transcript, TranscriptEntry

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from sessions_app.agents.pure.format import PlanRules, Reader
+from sessions_app.agents.pure.formats import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import (
     ENCRYPTED,

@@ -38,7 +38,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sessions_app.agents.pure.format import Moved, PlanRules, TurnOrder
+from sessions_app.agents.pure.formats import Moved, PlanRules, TurnOrder
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import (
     THINKING_TYPES,

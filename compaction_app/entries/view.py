@@ -31,7 +31,7 @@ from compaction_app.rendering.markdown import RenderedTexts, rendered_markdown
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized, spans
 from compaction_app.rendering.pictures import Picture, pictures_in
 from sessions_app.agents.base import Agent
-from sessions_app.agents.pure.format import Reader
+from sessions_app.agents.pure.formats import Reader
 from sessions_app.disk.files import SessionReader
 from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session

@@ -28,16 +28,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from django.db import DatabaseError, transaction
 
-from compaction_app.changes.change import (
-    Confirmations,
-    RowPlan,
-    changed_session,
-    lines_of,
-    row_plan,
-    write_facts,
+from compaction_app.changes import change as changes
+from compaction_app.changes.compaction import (
+    Preflight,
+    approval as approval_of,
+    block_decisions,
+    commit_run,
+    preflight_of,
 )
-from compaction_app.changes.compaction import Preflight, block_decisions, commit_run, preflight_of
-from compaction_app.changes.compaction import approval as approval_of
 from compaction_app.changes.proof import ReadLine, Rebuilt, context_with
 from compaction_app.changes.records import BackupNote, CommitNote, MadeChange, record, record_backup
 from compaction_app.core.handshake_states import HandshakeState, NextStep
@@ -47,7 +45,7 @@ from compaction_app.planning.snapshots import known_fingerprint
 from compaction_app.runs.reviews import approved_of
 from compaction_app.session_activity import activity_of
 from sessions_app.agents.base import Agent, RebuiltMessage
-from sessions_app.agents.pure.format import Append, Change, HandedWriter, RowChanges, SessionWriter
+from sessions_app.agents.pure.formats import Append, Change, HandedWriter, RowChanges, SessionWriter
 from sessions_app.agents.registry import agent_at
 from sessions_app.cli import resume_line
 from sessions_app.disk.agent_database import opened_database, read_row
@@ -82,7 +80,7 @@ class AppliedBy(Enum):
 class ReviewedPlan:
     """The decision to approve a plan for a waiting agent."""
 
-    confirmations: Confirmations
+    confirmations: changes.Confirmations
     now: datetime
     shown: str | None = None
     """The digest of the preflight that was shown; None if the approved plan cannot have changed since."""
@@ -274,11 +272,11 @@ def _hand_over(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
         _require_same(handshake, preflight, approval)
         present, writer = preflight.present, preflight.writer
         assert isinstance(writer, HandedWriter)  # noqa: S101  # `applied_by` decides by it
-        with lines_of(present) as line:
-            facts = write_facts(present, line, present.path, preflight.now)
+        with changes.lines_of(present) as line:
+            facts = changes.write_facts(present, line, present.path, preflight.now)
             handed = writer.hand(present.tree.branch(preflight.parent_id), preflight.make(facts))
             change, entry_id = handed.change, facts.new_id()
-            rows = row_plan(present, change, entry_id) if isinstance(change, RowChanges) else None
+            rows = changes.row_plan(present, change, entry_id) if isinstance(change, RowChanges) else None
             backup = preflight.back_up(locked, rows, hashlib.sha256())
             undo.callback(delete_backup, backup.path)
             with _rebuilt_with(preflight, change, rows, line) as after:
@@ -298,7 +296,9 @@ def _hand_over(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
 
 
 @contextmanager
-def _rebuilt_with(preflight: Preflight, change: Change, rows: RowPlan | None, line: ReadLine) -> Iterator[Rebuilt]:
+def _rebuilt_with(
+    preflight: Preflight, change: Change, rows: changes.RowPlan | None, line: ReadLine
+) -> Iterator[Rebuilt]:
     """The context that the agent rebuilds once it has made a change: appended lines, or these rows."""
     present, reading = preflight.present, preflight.present.reading
     if isinstance(change, Append):
@@ -308,7 +308,7 @@ def _rebuilt_with(preflight: Preflight, change: Change, rows: RowPlan | None, li
         raise TypeError(f"the writer {preflight.writer.name} makes a new session")
     with (
         preview_rows(rows.database, reading.agent.store.session_tables, present.path.name, rows.steps) as copy,
-        changed_session(present.path, copy) as (loaded, read),
+        changes.changed_session(present.path, copy) as (loaded, read),
     ):
         yield Rebuilt(reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id)), read, loaded.leaf_id)
 
@@ -486,7 +486,7 @@ def _write_if_closed(handshake: Handshake, now: datetime) -> None:
     activity = activity_of(run.session, agent_at(path).store.state(path), now)
     if activity.elsewhere is not None or activity.writers:
         return
-    given = Confirmations(**{**dict.fromkeys(handshake.confirmations, True), "live": True})
+    given = changes.Confirmations(**{**dict.fromkeys(handshake.confirmations, True), "live": True})
     try:
         commit_run(run, given, None, now, handshake.writer, handshake.rule, handshake.pk)
     except RedlineError as fault:

@@ -18,7 +18,7 @@ from compaction_app.models import Handshake, Run
 from compaction_app.runs.automatic import configured_planner
 from compaction_app.runs.commands import start_run
 from sessions_app.agents.base import Agent
-from sessions_app.agents.pure.format import HandedWriter
+from sessions_app.agents.pure.formats import HandedWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS
 from sessions_app.disk.files import real_path

@@ -29,8 +29,7 @@ from typing import Final
 
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, preflight_of
-from compaction_app.core.file_touches import FileHistory, text_shown, touch_of_call
-from compaction_app.core.file_touches import lines_of as text_lines
+from compaction_app.core.file_touches import FileHistory, lines_of as text_lines, text_shown, touch_of_call
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.core.reasons import repeat_in
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus

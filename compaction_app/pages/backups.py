@@ -35,14 +35,14 @@ from compaction_app.changes.backups import (
     DAMAGED,
     ListedBackup,
     RestoreDifference,
+    delete as delete_backup,
     difference,
     find_backup,
     keeps_its_bytes,
     list_backups,
     plan_restore,
+    restore as restore_backup,
 )
-from compaction_app.changes.backups import delete as delete_backup
-from compaction_app.changes.backups import restore as restore_backup
 from compaction_app.changes.forms import ConfirmForm
 from compaction_app.core.states import RunState
 from compaction_app.lookups import known_session

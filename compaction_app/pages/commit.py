@@ -45,19 +45,17 @@ from compaction_app.review.account import (
     groups_of,
     last_look,
     review_document,
+    review_markdown as review_as_markdown,
     samples_of,
     struck_map,
     undecided_look,
-)
-from compaction_app.review.account import (
-    review_markdown as review_as_markdown,
 )
 from compaction_app.review.notes import SHOWN, notes_in, save_notes, spans_of
 from compaction_app.runs.commands import record_opened
 from compaction_app.runs.reviews import approve_undecided, require_same_plan
 from compaction_app.session_activity import effect_of
 from sessions_app.agents.base import AgentServer
-from sessions_app.agents.pure.format import Append, Change, NewFile
+from sessions_app.agents.pure.formats import Append, Change, NewFile
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import resume_line
 from sessions_app.database.sqlite import left_out_if_busy

@@ -13,8 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from compaction_app.changes.forms import ConfirmForm
-from compaction_app.changes.undo import UndoPlan, planned, texts_with, undo_of_run, undo_rows
-from compaction_app.changes.undo import undo as undo_compaction
+from compaction_app.changes.undo import UndoPlan, planned, texts_with, undo as undo_compaction, undo_of_run, undo_rows
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.entries.view import EntryWords
 from compaction_app.lookups import compaction_of, known_run

@@ -37,7 +37,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.summary_ranges import BranchLeft
 from compaction_app.core.transcript import Transcript
 from compaction_app.models import Proposal, Run
-from sessions_app.agents.pure.format import FileLists
+from sessions_app.agents.pure.formats import FileLists
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import BadInput

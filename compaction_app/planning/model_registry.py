@@ -30,8 +30,7 @@ from django.conf import settings
 from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.providers.addresses import OWN, checked_base_url, is_loopback, origin_of
 from compaction_app.providers.api_keys import KeptKey, checked_key, hint_of, read_keys
-from compaction_app.providers.types import LEVELS as LEVELS
-from compaction_app.providers.types import Dialect, Endpoint, Prices, ThinkingStyle
+from compaction_app.providers.types import LEVELS as LEVELS, Dialect, Endpoint, Prices, ThinkingStyle
 from sessions_app.agents.registry import model_prices
 from sessions_app.document.document import Document
 from sessions_app.models import Session

@@ -19,7 +19,7 @@ from compaction_app.core.parameters import Parameters
 from compaction_app.core.transcript import Transcript, TranscriptEntry, moved, prepare, texts_of_edit
 from compaction_app.models import Run, Snapshot
 from sessions_app.agents.base import Agent
-from sessions_app.agents.pure.format import Moved
+from sessions_app.agents.pure.formats import Moved
 from sessions_app.agents.registry import GENERATIONS, agent_at
 from sessions_app.disk.files import FileState, Fingerprint, GrowthKind, SessionReader
 from sessions_app.document.document import Document

@@ -12,17 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from compaction_app.core.messages import (
-    AssistantMessage,
-    CallPart,
-    CallResult,
-    Message,
-    TextPart,
-    ThinkingPart,
-    ToolResults,
-    UserMessage,
-    parsed_arguments,
-)
+from compaction_app.core import messages as core_messages
 
 from . import accumulator
 from .error_mapping import ProviderFault, Reported, Unreadable
@@ -98,10 +88,10 @@ def _thinking(request: Request) -> dict[str, Any]:
     return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= LEAST_BUDGET else {}
 
 
-def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _messages(messages: Sequence[core_messages.Message]) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     for message in messages:
-        role = "assistant" if isinstance(message, AssistantMessage) else "user"
+        role = "assistant" if isinstance(message, core_messages.AssistantMessage) else "user"
         blocks = _blocks(message)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
@@ -113,29 +103,35 @@ def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return turns
 
 
-def _blocks(message: Message) -> list[dict[str, Any]]:
-    if isinstance(message, UserMessage):
+def _blocks(message: core_messages.Message) -> list[dict[str, Any]]:
+    if isinstance(message, core_messages.UserMessage):
         return [{"type": "text", "text": message.text}] if message.text.strip() else []
-    if isinstance(message, ToolResults):
+    if isinstance(message, core_messages.ToolResults):
         return [_result_block(result) for result in message.results]
     blocks = [block for part in message.parts for block in _part_blocks(part)]
     # Reasoning without anything after it is rejected, and is useless to the model.
-    return blocks if any(not isinstance(part, ThinkingPart) for part in message.parts if _part_blocks(part)) else []
+    return (
+        blocks
+        if any(not isinstance(part, core_messages.ThinkingPart) for part in message.parts if _part_blocks(part))
+        else []
+    )
 
 
-def _result_block(result: CallResult) -> dict[str, Any]:
+def _result_block(result: core_messages.CallResult) -> dict[str, Any]:
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
     if result.text:
         block["content"] = result.text
     return block | ({"is_error": True} if result.is_error else {})
 
 
-def _part_blocks(part: TextPart | ThinkingPart | CallPart) -> list[dict[str, Any]]:
-    if isinstance(part, TextPart):
+def _part_blocks(
+    part: core_messages.TextPart | core_messages.ThinkingPart | core_messages.CallPart,
+) -> list[dict[str, Any]]:
+    if isinstance(part, core_messages.TextPart):
         return [{"type": "text", "text": part.text}] if part.text.strip() else []
-    if isinstance(part, ThinkingPart):
+    if isinstance(part, core_messages.ThinkingPart):
         return [dict(part.block)] if part.block else []
-    found = parsed_arguments(part.arguments)
+    found = core_messages.parsed_arguments(part.arguments)
     given = found if isinstance(found, dict) else {"unparsed": part.arguments}
     return [{"type": "tool_use", "id": part.call_id, "name": tool_name(part.name), "input": given}]
 
@@ -151,7 +147,7 @@ def tool_name(name: str) -> str:
 class AnthropicReader(accumulator.AnswerReader):
     """Reads an answer of Anthropic's dialect."""
 
-    def __init__(self, conversation: Sequence[Message] = ()) -> None:
+    def __init__(self, conversation: Sequence[core_messages.Message] = ()) -> None:
         super().__init__(conversation)
         self._open: dict[int, accumulator.Text | accumulator.Reasoning | accumulator.AccumulatedCall | None] = {}
         self._last = -1

@@ -21,16 +21,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from compaction_app.core.messages import (
-    AssistantMessage,
-    CallPart,
-    Message,
-    TextPart,
-    ThinkingPart,
-    ToolResults,
-    UserMessage,
-    parsed_arguments,
-)
+from compaction_app.core import messages as core_messages
 
 from . import accumulator
 from .anthropic import tool_name
@@ -100,18 +91,18 @@ def _messages(request: Request) -> list[dict[str, Any]]:
     if request.system.strip():
         messages.append({"role": "system", "content": request.system})
     for message in request.messages:
-        if isinstance(message, ToolResults):
+        if isinstance(message, core_messages.ToolResults):
             messages += [
                 {"role": "tool", "tool_call_id": result.call_id, "content": result.text} for result in message.results
             ]
-        elif isinstance(message, AssistantMessage):
+        elif isinstance(message, core_messages.AssistantMessage):
             messages += _answer(message)
         elif message.text.strip():
             _add_user_message(messages, message)
     return messages
 
 
-def _add_user_message(messages: list[dict[str, Any]], message: UserMessage) -> None:
+def _add_user_message(messages: list[dict[str, Any]], message: core_messages.UserMessage) -> None:
     if messages and messages[-1]["role"] == "user":
         # Templates of local models refuse two turns of one role in a row.
         messages[-1]["content"] += f"\n\n{message.text}"
@@ -119,21 +110,21 @@ def _add_user_message(messages: list[dict[str, Any]], message: UserMessage) -> N
         messages.append({"role": "user", "content": message.text})
 
 
-def _answer(answer: AssistantMessage) -> list[dict[str, Any]]:
-    text = "".join(part.text for part in answer.parts if isinstance(part, TextPart))
-    calls = [_call(part) for part in answer.parts if isinstance(part, CallPart)]
+def _answer(answer: core_messages.AssistantMessage) -> list[dict[str, Any]]:
+    text = "".join(part.text for part in answer.parts if isinstance(part, core_messages.TextPart))
+    calls = [_call(part) for part in answer.parts if isinstance(part, core_messages.CallPart)]
     if not text.strip() and not calls:
         return []
     message: dict[str, Any] = {"role": "assistant", "content": text if text.strip() else None}
     for part in answer.parts:
-        if isinstance(part, ThinkingPart):
+        if isinstance(part, core_messages.ThinkingPart):
             message |= part.block
     return [message | ({"tool_calls": calls} if calls else {})]
 
 
-def _call(call: CallPart) -> dict[str, Any]:
+def _call(call: core_messages.CallPart) -> dict[str, Any]:
     # Servers parse the arguments of earlier calls, and fail if they are not a JSON object.
-    is_object = bool(call.arguments.strip()) and isinstance(parsed_arguments(call.arguments), dict)
+    is_object = bool(call.arguments.strip()) and isinstance(core_messages.parsed_arguments(call.arguments), dict)
     unparsed = json.dumps({"unparsed": call.arguments}, ensure_ascii=False) if call.arguments.strip() else "{}"
     given = {"name": tool_name(call.name), "arguments": call.arguments if is_object else unparsed}
     return {"id": call.call_id, "type": "function", "function": given}
@@ -145,7 +136,7 @@ def _call(call: CallPart) -> dict[str, Any]:
 class OpenAIReader(accumulator.AnswerReader):
     """Reads an answer of OpenAI's dialect: a stream of chunks, or a whole one."""
 
-    def __init__(self, conversation: Sequence[Message] = ()) -> None:
+    def __init__(self, conversation: Sequence[core_messages.Message] = ()) -> None:
         super().__init__(conversation)
         self._text: accumulator.Text | None = None
         self._reasoning: accumulator.Reasoning | None = None

@@ -21,7 +21,7 @@ from compaction_app.models import Proposal, Run
 from compaction_app.planning.llm_planner import FirstRequest, measure_first_request
 from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named, model_of_session
 from compaction_app.planning.plan import EMBEDDED, OFF, effective_parameters, is_llm
-from sessions_app.agents.pure.format import SessionWriter
+from sessions_app.agents.pure.formats import SessionWriter
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of

@@ -31,7 +31,7 @@ from compaction_app.planning.model_registry import endpoint_of, model_named
 from compaction_app.planning.model_request import Summarizer
 from compaction_app.planning.plan import confirmed_model, effective_parameters
 from compaction_app.providers.types import UsageTotals
-from sessions_app.agents.pure.format import FileLists
+from sessions_app.agents.pure.formats import FileLists
 from sessions_app.disk.files import FileState
 from sessions_app.index.index_store import session_row
 from sessions_app.jobs.pool import wake_workers

@@ -18,7 +18,7 @@ from compaction_app.providers.client import size_of
 from compaction_app.providers.types import CHARACTERS_PER_TOKEN, ReportedUsage, dollars
 from compaction_app.rendering.code import TextChange, counts, diff_markup, diff_of
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized
-from sessions_app.agents.pure.format import FileLists
+from sessions_app.agents.pure.formats import FileLists
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Basis, ContextSize
 from sessions_app.sessionlog.entries import Entry, Role, tokens_of

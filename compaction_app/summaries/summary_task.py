@@ -19,28 +19,13 @@ from compaction_app.changes.change import lines_of
 from compaction_app.changes.compaction import require_writable
 from compaction_app.changes.entries import NOT_APPENDED, EntryChange, MakeChange, destination_of
 from compaction_app.changes.proof import ReadLine
-from compaction_app.core import summary_loss
+from compaction_app.core import summary_loss, summary_ranges
 from compaction_app.core.summary_prompt import SummaryKind
-from compaction_app.core.summary_ranges import (
-    BRANCH_OUTPUT,
-    KEEP_RECENT,
-    RESERVE,
-    SummaryRange,
-    branch_budget,
-    branch_left,
-    compaction_range,
-    history_output,
-    messages_left,
-    messages_of,
-    prefix_output,
-    tokens_before,
-    within_budget,
-)
 from compaction_app.hooks import SummaryPreparation
 from compaction_app.models import AuditEntry
 from compaction_app.planning.hook_runner import TreeMove
 from compaction_app.planning.model_request import SummaryPart
-from sessions_app.agents.pure.format import FileLists, SummaryFormat, WriteFacts
+from sessions_app.agents.pure.formats import FileLists, SummaryFormat, WriteFacts
 from sessions_app.agents.reading import Reading
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.context import Message, model_of
@@ -70,7 +55,7 @@ class SummaryTask:
     """The replacement with an empty draft."""
     leaf_id: str | None
     """The entry after which the summary is appended; None before the first one."""
-    range: SummaryRange | None
+    range: summary_ranges.SummaryRange | None
     """The range that a compaction replaces and keeps; None for the branch that a move leaves."""
     tokens_before: int
     move: TreeMove | None = None
@@ -217,11 +202,11 @@ def branch_task(
     present, form = _opened(path)
     reading = present.reading
     leaf_id = destination_of(present.tree, entry_id, is_leaf=is_leaf).leaf_id
-    left = branch_left(present.tree, present.leaf_id, leaf_id)
+    left = summary_ranges.branch_left(present.tree, present.leaf_id, leaf_id)
     context = present.context()
     settings = reading.agent.settings.for_project(present.log.cwd, Path.home()).branch_summary
-    reserve = settings.reserve_tokens if settings is not None else RESERVE
-    fitting = within_budget(left.entries, branch_budget(window, reserve), context.removed)
+    reserve = settings.reserve_tokens if settings is not None else summary_ranges.RESERVE
+    fitting = summary_ranges.within_budget(left.entries, summary_ranges.branch_budget(window, reserve), context.removed)
     if not fitting.entries:
         raise BadInput(
             "nothing_left",
@@ -230,14 +215,16 @@ def branch_task(
         )
     after = present.context(leaf_id) if leaf_id is not None else reading.reader.rebuild([])
     with lines_of(present) as line:
-        conversation = form.conversation(_as_json(reading, messages_left(fitting.entries, context), line))
-        left_messages = _as_json(reading, messages_left(left.entries, context), line)
+        conversation = form.conversation(
+            _as_json(reading, summary_ranges.messages_left(fitting.entries, context), line)
+        )
+        left_messages = _as_json(reading, summary_ranges.messages_left(left.entries, context), line)
         files = form.files(left_messages, _earlier(left.entries, line))
     replacement = summary_loss.drafted_branch_summary(left, context, after, leaf_id, "")
     return SummaryTask(
         present,
         form,
-        (SummaryPart(SummaryKind.BRANCH, conversation, BRANCH_OUTPUT, focus=focus),),
+        (SummaryPart(SummaryKind.BRANCH, conversation, summary_ranges.BRANCH_OUTPUT, focus=focus),),
         files,
         left.entries,
         "",
@@ -260,19 +247,22 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
         raise _no_form(present)
     reading, branch, context = present.reading, present.branch(), present.context()
     budget = reading.agent.settings.for_project(present.log.cwd, Path.home(), model_of(branch)).budget
-    found = compaction_range(branch, budget.keep_recent_tokens or KEEP_RECENT, context)
+    found = summary_ranges.compaction_range(branch, budget.keep_recent_tokens or summary_ranges.KEEP_RECENT, context)
     if found is None:
         raise BadInput(
             "nothing_to_summarise",
             f"Nothing of {present.path} precedes what stays: there is nothing to summarise. {NOT_APPENDED}",
         )
-    reserve = budget.reserve_tokens or RESERVE
+    reserve = budget.reserve_tokens or summary_ranges.RESERVE
     with lines_of(present) as line:
         messages = {
-            SummaryKind.HISTORY: messages_of(found.replaced, context),
-            SummaryKind.TURN: messages_of(found.prefix, context),
+            SummaryKind.HISTORY: summary_ranges.messages_of(found.replaced, context),
+            SummaryKind.TURN: summary_ranges.messages_of(found.prefix, context),
         }
-        limits = {SummaryKind.HISTORY: history_output(reserve), SummaryKind.TURN: prefix_output(reserve)}
+        limits = {
+            SummaryKind.HISTORY: summary_ranges.history_output(reserve),
+            SummaryKind.TURN: summary_ranges.prefix_output(reserve),
+        }
         previous = _previous(form, found.previous_summary, line)
         recorded = {kind: _as_json(reading, some, line) for kind, some in messages.items()}
         parts = tuple(
@@ -303,14 +293,14 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
         replacement,
         present.leaf_id,
         found,
-        tokens_before(context),
+        summary_ranges.tokens_before(context),
         preparation=SummaryPreparation(
             found.replaced,
             found.prefix,
             found.kept,
             previous or None,
             files,
-            tokens_before(context),
+            summary_ranges.tokens_before(context),
             found.first_kept_id,
             budget,
         ),

@@ -14,7 +14,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare
 from devtools.agent_vectors import WRITTEN_AT, RecordedSession, read_recorded, session_after, write_facts
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pure.format import Generation, SessionWriter
+from sessions_app.agents.pure.formats import Generation, SessionWriter
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.disk.files import SessionReader
 from sessions_app.sessionlog.entries import Deletion, Target, request_of

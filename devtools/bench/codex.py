@@ -19,7 +19,7 @@ from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import prepare
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.pure.format import Append, Generation, NewFile, SessionWriter, WriteFacts, note_text
+from sessions_app.agents.pure.formats import Append, Generation, NewFile, SessionWriter, WriteFacts, note_text
 from sessions_app.sessionlog.entries import Deletion, Entry, Target, request_of
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.jsjson import split_lines

@@ -15,7 +15,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare
 from sessions_app.agents.base import Agent
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.pure.format import Append, Generation, NewFile, SessionWriter, note_text
+from sessions_app.agents.pure.formats import Append, Generation, NewFile, SessionWriter, note_text
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Deletion, Stats, Target, request_of
 from sessions_app.sessionlog.errors import RedlineError

@@ -36,8 +36,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from compaction_app.core.embedded import Unit, units_of
-from compaction_app.core.mentions import decoded
-from compaction_app.core.mentions import references as tokens
+from compaction_app.core.mentions import decoded, references as tokens
 from compaction_app.core.transcript import WHOLE, Object, Transcript, TranscriptEntry
 from sessions_app.sessionlog.entries import BlockType, Entry, Role, Target, blocks_by_entry
 

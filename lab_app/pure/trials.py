@@ -18,7 +18,7 @@ from compaction_app.core.embedded import units_of
 from compaction_app.core.gates import Refusal
 from compaction_app.core.summary_loss import replacement_by, summaries_on
 from compaction_app.core.transcript import WHOLE, Object, Transcript, prepare
-from sessions_app.agents.pure.format import PlanRules, Reader
+from sessions_app.agents.pure.formats import PlanRules, Reader
 from sessions_app.sessionlog.entries import Entry, Role, Target, Texts, request_of
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.sessionlog.text import is_noise

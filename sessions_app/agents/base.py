@@ -20,9 +20,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
-from sessions_app.agents.edge.dry_resume import AgentClient as AgentClient
-from sessions_app.agents.edge.dry_resume import ClientProgram, find_client
-from sessions_app.agents.pure.format import Format, Reader
+from sessions_app.agents.edge.dry_resume import AgentClient as AgentClient, ClientProgram, find_client
+from sessions_app.agents.pure.formats import Format, Reader
 from sessions_app.agents.pure.hooks import CompactionHook
 from sessions_app.disk.discovery import Discovery, discover
 from sessions_app.disk.files import FileState, SessionReader, file_state, open_regular

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sessions_app.agents.pure.format import Generation, PlanRules, Reader, SessionWriter
+from sessions_app.agents.pure.formats import Generation, PlanRules, Reader, SessionWriter
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.session import ParserState
 

@@ -17,7 +17,7 @@ from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.edge.installed_version import Version, installed_version
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pure.format import Generation, Reader
+from sessions_app.agents.pure.formats import Generation, Reader
 from sessions_app.disk.discovery import Discovery, discover
 from sessions_app.sessionlog.context import Measure, Measured, last_report
 from sessions_app.sessionlog.diagnosis import AgentConsequence, Finding, ProviderRule, Severity, Violation, violations

@@ -21,8 +21,7 @@ from django.db.models import BooleanField, DateTimeField, ExpressionWrapper, F, 
 
 from sessions_app.disk.files import SessionReader, acquired_lock, file_state, reported, stat_file
 from sessions_app.disk.rendered import DOCUMENT_SUFFIX
-from sessions_app.models import INDEXED_FIELDS, Root, Session, insert_statement
-from sessions_app.models import Entry as EntryRow
+from sessions_app.models import INDEXED_FIELDS, Entry as EntryRow, Root, Session, insert_statement
 from sessions_app.sessionlog.context import InheritedMeasure, Measure
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError

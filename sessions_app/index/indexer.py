@@ -24,7 +24,7 @@ from django.db import connections
 
 from sessions_app.agents import registry
 from sessions_app.agents.edge.installed_version import Version
-from sessions_app.agents.pure.format import Reader
+from sessions_app.agents.pure.formats import Reader
 from sessions_app.agents.reading import Reading
 from sessions_app.disk.discovery import RefusedPath
 from sessions_app.disk.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader, real_path, reported

@@ -32,8 +32,7 @@ from sessions_app.index.index_store import only_indexer, remember_own_write, rem
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots, managed_path, managed_root
 from sessions_app.index.session_locks import lock_session
-from sessions_app.models import Entry as EntryRow
-from sessions_app.models import Session
+from sessions_app.models import Entry as EntryRow, Session
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState, require_session

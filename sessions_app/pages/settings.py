@@ -28,12 +28,7 @@ from sessions_app.agents.base import SettingsFile
 from sessions_app.agents.registry import AGENTS, READERS, model_windows, reader_named
 from sessions_app.disk.discovery import fault_of_root
 from sessions_app.disk.files import real_path
-from sessions_app.index.context_window_lookup import (
-    ContextWindowLookup,
-    chosen_windows,
-    configured_windows,
-    refresh_windows,
-)
+from sessions_app.index import context_window_lookup
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots, is_in_configuration, managed_path, shown_roots
 from sessions_app.models import ChosenWindow, Root, Session
@@ -214,7 +209,7 @@ def _agent_files(home: Path) -> list[tuple[SettingsFile, list[tuple[str, str]]]]
 def _models(agents: Mapping[str, int]) -> list[ModelWindow]:
     named = Session.objects.shown().with_model()
     counted = dict(named.order_by("model").values_list("model").annotate(Count("pk")))
-    configured, chosen = configured_windows(), chosen_windows()
+    configured, chosen = context_window_lookup.configured_windows(), context_window_lookup.chosen_windows()
     counted |= {model: 0 for model in chosen if model not in counted}
     models = [
         ModelWindow(
@@ -380,7 +375,7 @@ class WindowForm(SettingForm):
             ChosenWindow.objects.update_or_create(model=model, defaults={"tokens": tokens})
         else:
             ChosenWindow.objects.filter(model=model).delete()
-        refresh_windows(ContextWindowLookup())
+        context_window_lookup.refresh_windows(context_window_lookup.ContextWindowLookup())
 
 
 FORMS: Final[dict[str, tuple[type[SettingForm], str]]] = {

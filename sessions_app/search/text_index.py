@@ -22,8 +22,7 @@ from sessions_app.disk.files import SessionReader
 from sessions_app.index.index_store import index_lock, indexed_tree
 from sessions_app.index.indexer import IndexTotals, OpenTexts, RebuiltSession, TextSink
 from sessions_app.index.progress import TextProgress
-from sessions_app.models import HAS_ENTRIES, Session, SessionQuerySet
-from sessions_app.models import Entry as EntryRow
+from sessions_app.models import HAS_ENTRIES, Entry as EntryRow, Session, SessionQuerySet
 from sessions_app.server.broadcast import SESSIONS, publish
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import Entry, Texts

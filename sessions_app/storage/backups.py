@@ -35,8 +35,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessions_app.disk import files
-from sessions_app.disk.copies import BACKUP_DRAFT, RESTORE_DRAFT, created, draft_path, require_space
-from sessions_app.disk.copies import create_beside as create_beside
+from sessions_app.disk.copies import (
+    BACKUP_DRAFT,
+    RESTORE_DRAFT,
+    create_beside as create_beside,
+    created,
+    draft_path,
+    require_space,
+)
 from sessions_app.disk.open_files import Writer, writers_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 

@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from sessions_app.agents.base import Agent, AgentServer
-from sessions_app.agents.pure.format import RowChange, RowChanges, RowCopy
+from sessions_app.agents.pure.formats import RowChange, RowChanges, RowCopy
 from sessions_app.agents.registry import agent_at
 from sessions_app.disk import agent_database
 from sessions_app.disk.files import reported

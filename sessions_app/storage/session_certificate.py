@@ -8,15 +8,10 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from sessions_app.agents.base import Agent, AgentClient, AgentPackage, RebuiltMessage
-from sessions_app.agents.pure.format import Reader
+from sessions_app.agents.pure.formats import Reader
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.disk.files import GrowthKind, SessionReader, first_bytes
-from sessions_app.sessionlog.certificate import (
-    Certificate,
-    PackageOutcome,
-    PackageResult,
-    certified,
-)
+from sessions_app.sessionlog import certificate
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.diagnosis import violations
 from sessions_app.sessionlog.errors import Conflict
@@ -38,7 +33,7 @@ def certify(
     leaf_id: str = "",
     package: AgentPackage | None = None,
     client: AgentClient | None = None,
-) -> Certificate:
+) -> certificate.Certificate:
     """Check the context of a session at a leaf, or at its last entry. Of the checks that `sessionlog.certificate`
     lists, these are (2), (3) with a package, (4) with a client, and (5) if the session records requests.
 
@@ -50,13 +45,13 @@ def certify(
     with _opened(loaded, agent) as opened:
         ledger = agent.format.recorded_requests(loaded.tree.entries, line_reader(opened))
     examination = agent.format.examine(split_lines(_content(loaded, agent)), str(loaded.path))
-    return Certificate(
+    return certificate.Certificate(
         reader=reader.name,
         versions=versions,
         checked_at=now,
         leaf_id=branch[-1].id,
         messages=len(context.messages),
-        violations=certified(violations(context)),
+        violations=certificate.certified(violations(context)),
         refusal=context.refused.reason if context.refused is not None else examination.obstacle(versions),
         package=_ask(package, loaded, agent, context, leaf_id) if package is not None else None,
         client=_resume(client, loaded, agent, context, leaf_id) if client is not None else None,
@@ -101,20 +96,20 @@ def first_difference(rebuilt: Sequence[RebuiltMessage], context: ActiveContext, 
 
 def _ask(
     package: AgentPackage, loaded: LoadedSession, agent: Agent, context: ActiveContext, leaf_id: str
-) -> PackageResult:
+) -> certificate.PackageResult:
     is_own_leaf = leaf_id in ("", loaded.leaf_id)
     if not is_own_leaf and loaded.log.state.version < FIRST_WITH_IDS:
         detail = "The entries of this version of the format have no ids, so that no other branch can be selected."
-        return PackageResult(package.name, package.version, PackageOutcome.FAILED, detail)
+        return certificate.PackageResult(package.name, package.version, certificate.PackageOutcome.FAILED, detail)
     found = package.rebuild(_content(loaded, agent), "" if is_own_leaf else leaf_id)
     if found.failure:
-        outcome, detail = PackageOutcome.FAILED, found.failure
+        outcome, detail = certificate.PackageOutcome.FAILED, found.failure
     elif found.refusal:
-        outcome, detail = PackageOutcome.REFUSED, found.refusal
+        outcome, detail = certificate.PackageOutcome.REFUSED, found.refusal
     else:
         detail = first_difference(found.messages, context, rebuilt_messages(loaded, agent, context))
-        outcome = PackageOutcome.DIFFERENT if detail else PackageOutcome.EQUAL
-    return PackageResult(package.name, package.version, outcome, detail)
+        outcome = certificate.PackageOutcome.DIFFERENT if detail else certificate.PackageOutcome.EQUAL
+    return certificate.PackageResult(package.name, package.version, outcome, detail)
 
 
 def sent_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext) -> Iterator[Mapping[str, Any]]:
@@ -139,10 +134,10 @@ def reworded_entries(loaded: LoadedSession, agent: Agent, context: ActiveContext
 
 def _resume(
     client: AgentClient, loaded: LoadedSession, agent: Agent, context: ActiveContext, leaf_id: str
-) -> PackageResult:
+) -> certificate.PackageResult:
     if leaf_id not in ("", loaded.leaf_id):
         detail = "The client continues a session at its last entry, not at another one."
-        return PackageResult(client.name, client.version, PackageOutcome.FAILED, detail)
+        return certificate.PackageResult(client.name, client.version, certificate.PackageOutcome.FAILED, detail)
     return client.resume(loaded.path.name, _content(loaded, agent), sent_messages(loaded, agent, context))
 
 

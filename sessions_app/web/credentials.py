@@ -19,8 +19,7 @@ from django.http import HttpRequest, parse_cookie
 from django.http.request import split_domain_port
 from django.utils.crypto import salted_hmac
 
-from sessions_app.server.connection_files import PATH as HANDSHAKES
-from sessions_app.server.connection_files import ConnectedAgent, connection_with
+from sessions_app.server.connection_files import PATH as HANDSHAKES, ConnectedAgent, connection_with
 from sessions_app.server.connections import HEADERS, REFUSAL_HEADERS
 from sessions_app.server.running_server import SESSION_SECONDS, browser_host, has_ended, is_api_token
 

@@ -10,8 +10,7 @@ from devtools.agent_vectors import reader_of
 from devtools.vector_files import find_cases
 from sessions_app.agents.pi.pure.format import fields_of, message_hash
 from sessions_app.sessionlog.errors import BadInput
-from tests import claude_sessions as claude
-from tests import opencode_stores as opencode
+from tests import claude_sessions as claude, opencode_stores as opencode
 from tests.factories import (
     assistant,
     bash,

@@ -23,7 +23,7 @@ from compaction_app.hooks import Adjust, session_before_tree
 from devtools.bench.damage import NEW_HEADER, damaged
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.edge.client import PiPackage
-from sessions_app.agents.pure.format import note_text
+from sessions_app.agents.pure.formats import note_text
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session

@@ -18,11 +18,10 @@ from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.edge.store import open_elsewhere
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
 from sessions_app.agents.claude_code.pure.writers import SINCE
-from sessions_app.agents.pure.format import Generation, SessionWriter
+from sessions_app.agents.pure.formats import Generation, SessionWriter
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.claude_sessions import ClaudeSession, at
-from tests.claude_sessions import call as claude_call
+from tests.claude_sessions import ClaudeSession, at, call as claude_call
 from tests.paths import corpus
 from tests.sessions_app.agents.claude_code.writing import story
 

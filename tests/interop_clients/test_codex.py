@@ -16,7 +16,7 @@ from devtools.bench.written_plans import notes_on
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.edge.store import thread_id_of, writer_lock
 from sessions_app.agents.codex.pure.parser import METADATA, describe_item
-from sessions_app.agents.pure.format import Generation, NewFile, SessionWriter, note_text
+from sessions_app.agents.pure.formats import Generation, NewFile, SessionWriter, note_text
 from sessions_app.sessionlog.entries import Deletion, Role, Stats, Target
 from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import LoadedSession, load_session

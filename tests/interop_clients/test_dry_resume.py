@@ -17,8 +17,7 @@ from tests import claude_sessions
 from tests.files import place, snapshot
 from tests.sessions_app.agents.codex import rollouts
 
-from . import test_claude_code as claude
-from . import test_codex as codex
+from . import test_claude_code as claude, test_codex as codex
 from .claude_runs import ClaudeClient
 from .codex_runs import CodexRuns
 from .installed import client_program, versions

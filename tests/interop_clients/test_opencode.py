@@ -1,5 +1,7 @@
 """OpenCode sends exactly the approved context of a session that Redline has curated, itself or through its server."""
 
+from __future__ import annotations
+
 import json
 import random
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ from compaction_app.core.parameters import Parameters
 from compaction_app.models import Compaction, Undo
 from devtools.bench.written_plans import notes_on, random_plan
 from sessions_app.agents.opencode.edge.server import PASSWORD_VARIABLE, USER_VARIABLE, is_same_row
-from sessions_app.agents.pure.format import note_text
+from sessions_app.agents.pure.formats import note_text
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError

@@ -22,8 +22,7 @@ from tests.opencode_plans import WRITERS, approved_by
 from tests.server import start_server
 from tests.wait import WAIT_SECONDS
 
-from . import test_claude_code as claude
-from . import test_codex as codex
+from . import test_claude_code as claude, test_codex as codex
 from .claude_runs import ClaudeClient, Sent
 from .codex_runs import CodexRuns
 from .installed import CURRENT, client_program, directory_of

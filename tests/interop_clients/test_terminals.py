@@ -29,8 +29,7 @@ from tests.interop.pi_sessions import context_of, fields_of
 from tests.opencode_plans import WRITERS, approved_by
 from tests.server import Server, start_server
 
-from . import test_claude_code as claude
-from . import test_codex as codex
+from . import test_claude_code as claude, test_codex as codex
 from .claude_runs import QUIET, ClaudeClient
 from .codex_runs import CodexRuns
 from .installed import CURRENT, client_program

@@ -11,8 +11,7 @@ import unicodedata
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from sessions_app.cli import Progress, printable, report_failure, shell_quoted, text_lines
 from sessions_app.sessionlog import errors

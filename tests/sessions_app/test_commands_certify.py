@@ -12,8 +12,7 @@ from tests.factories import assistant, call, chain, result, session_bytes, text,
 from tests.files import place
 from tests.html import missing
 from tests.installation import Installation
-from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, line, meta
-from tests.sessions_app.agents.codex.rollouts import user as said
+from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, line, meta, user as said
 from tests.sessions_app.agents.pi.test_package import install
 
 REFUSES = "import json, sys\nopen(sys.argv[5], 'w').write(json.dumps({'error': 'not a valid session'}) + '\\n')\n"

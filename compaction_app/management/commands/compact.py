@@ -41,7 +41,7 @@ from compaction_app.runs.worker import work_here
 from compaction_app.session_activity import effect_of
 from sessions_app import cli
 from sessions_app.agents.base import Agent
-from sessions_app.agents.pure.format import Moved, SessionWriter
+from sessions_app.agents.pure.formats import Moved, SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS, READERS_HELP, WRITERS_HELP, agent_at, require_reader_of
 from sessions_app.disk.files import real_path

@@ -30,7 +30,7 @@ from compaction_app.planning.snapshots import moved_in_snapshot
 from compaction_app.review import grouped_review
 from compaction_app.review.account import StruckMap, struck_map
 from compaction_app.review.lines import KINDS, KeptEntries, anchor, checked_reason, fold_words, ref_of
-from sessions_app.agents.pure.format import Moved
+from sessions_app.agents.pure.formats import Moved
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import ContextSize, significant
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Target, Texts

@@ -43,8 +43,7 @@ from compaction_app.planning.snapshots import known_torn_line, mark_of
 from compaction_app.review.grouped_review import DECIDED, decision_report, filter_of, step_words
 from compaction_app.review.lines import anchor, line_of, ref_of, target_of
 from compaction_app.runs.commands import record_opened
-from compaction_app.runs.reviews import DECIDED_ELSEWHERE, require_same_plan, undo
-from compaction_app.runs.reviews import decide as record_decision
+from compaction_app.runs.reviews import DECIDED_ELSEWHERE, decide as record_decision, require_same_plan, undo
 from compaction_app.runs.unseen_proposals import mark_seen
 from sessions_app.database.sqlite import left_out_if_busy
 from sessions_app.sessionlog.context import significant

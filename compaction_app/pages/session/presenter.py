@@ -27,22 +27,8 @@ from django.utils import timezone
 
 from compaction_app.core.stats import percent
 from compaction_app.core.token_map import Share
+from compaction_app.entries import view as entry_view
 from compaction_app.entries.branches import VIEWS, BranchState, branch_state, map_place
-from compaction_app.entries.view import (
-    NAME_CHARACTERS,
-    EntriesInView,
-    EntryNote,
-    EntryView,
-    ShownText,
-    author_of,
-    beginning_of,
-    clamp,
-    joined_in_short,
-    minor_item,
-    minor_run,
-    summary_notes,
-    tied,
-)
 from compaction_app.models import Compaction
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.disk.files import Fingerprint, SessionReader
@@ -86,11 +72,13 @@ def view_session(
     end = _end(listed, start)
     shown = listed[start:end]
     damage = _Damage(session.damage)
-    page = EntriesInView.of(session, state, view, shown, subagents_of(session, state, shown), as_recorded=as_recorded)
+    page = entry_view.EntriesInView.of(
+        session, state, view, shown, subagents_of(session, state, shown), as_recorded=as_recorded
+    )
     return {
         "state": state,
         "view": view,
-        "items": tied(list(_items(page, listed, start, end, damage))),
+        "items": entry_view.tied(list(_items(page, listed, start, end, damage))),
         # The positions of the page in the view.
         "start": start,
         "end": end,
@@ -141,7 +129,9 @@ def _start_before(listed: Sequence[Entry], end: int) -> int:
     return first
 
 
-def _items(page: EntriesInView, listed: Sequence[Entry], start: int, end: int, damage: _Damage) -> Iterator[EntryView]:
+def _items(
+    page: entry_view.EntriesInView, listed: Sequence[Entry], start: int, end: int, damage: _Damage
+) -> Iterator[entry_view.EntryView]:
     session, state = page.session, page.state
     between = damage.between(listed, start, end) if page.view == "all" else {}
     with session.agent.store.open(session.real_path()) as reader:
@@ -152,13 +142,13 @@ def _items(page: EntriesInView, listed: Sequence[Entry], start: int, end: int, d
             if pause is not None:
                 yield pause
             yield from _damaged(reader, between.get(position, ()))
-            minor = minor_run(state, listed[position:end], frozenset(place - position for place in between))
+            minor = entry_view.minor_run(state, listed[position:end], frozenset(place - position for place in between))
             if len(minor) > 1:
-                yield minor_item(minor)
+                yield entry_view.minor_item(minor)
                 position += len(minor)
                 continue
-            faults = (EntryNote(words, icon="broken") for words in damage.faults.get(entry.number, ()))
-            yield from page.items(entry, [*faults, *summary_notes(session.agent, entry, state.tree, reader)])
+            faults = (entry_view.EntryNote(words, icon="broken") for words in damage.faults.get(entry.number, ()))
+            yield from page.items(entry, [*faults, *entry_view.summary_notes(session.agent, entry, state.tree, reader)])
             turn = turn_line(state, entry)
             if turn is not None:
                 yield turn
@@ -201,23 +191,25 @@ class _Damage:
         return branch[min(bisect_left(branch, first, key=attrgetter("number")), len(branch) - 1)].id
 
 
-def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator[EntryView]:
+def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator[entry_view.EntryView]:
     """Damaged lines of the file: the fault, and the beginning of their bytes."""
     for fault in lines[:DAMAGED_SHOWN]:
         raw = reader.read_at(fault["offset"], min(fault["length"], DAMAGED_BYTES))
         left = fault["length"] - len(raw)
-        yield EntryView(
+        yield entry_view.EntryView(
             "damage",
             f"line {fault['number']:,}",
-            shown=ShownText(
-                clamp(raw.decode("utf-8", "backslashreplace"))[0],
+            shown=entry_view.ShownText(
+                entry_view.clamp(raw.decode("utf-8", "backslashreplace"))[0],
                 f"{plural(fault['length'], 'byte')} in all" if left else "",
             ),
-            remarks=[EntryNote(fault["detail"], icon="broken")],
+            remarks=[entry_view.EntryNote(fault["detail"], icon="broken")],
         )
     if len(lines) > DAMAGED_SHOWN:
         more = len(lines) - DAMAGED_SHOWN
-        yield EntryView("damage", "", remarks=[EntryNote(f"{more:,} more damaged lines lie here", icon="broken")])
+        yield entry_view.EntryView(
+            "damage", "", remarks=[entry_view.EntryNote(f"{more:,} more damaged lines lie here", icon="broken")]
+        )
 
 
 # ---- bypassed compactions --------------------------------------------------------------------------------
@@ -320,7 +312,7 @@ def turn_facts(state: BranchState, number: int) -> TurnFacts:
     )
 
 
-def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> EntryView | None:
+def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> entry_view.EntryView | None:
     """A line before an entry: the time since the previous one if it is long, and the day if it is another one.
 
     For the first entry of a branch it is the day, if the branch has several.
@@ -332,13 +324,13 @@ def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> 
     before = next((moment for moment in earlier if moment is not None), None)
     if before is None:
         span = span_of(state.branch)
-        return EntryView("time", "", day=at) if span is not None and not span.is_one_day else None
+        return entry_view.EntryView("time", "", day=at) if span is not None and not span.is_one_day else None
     words = f"{duration_words(at - before)} later" if at - before >= PAUSE else ""
     is_next_day = day_of(at) != day_of(before)
-    return EntryView("time", words, day=at if is_next_day else None) if words or is_next_day else None
+    return entry_view.EntryView("time", words, day=at if is_next_day else None) if words or is_next_day else None
 
 
-def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
+def turn_line(state: BranchState, entry: Entry) -> entry_view.EntryView | None:
     """A line below the message that begins a turn: the duration of the turn; None for other entries, or without
     times."""
     place = bisect_left(state.turns, entry.number, key=lambda turn: turn[1].number)
@@ -352,7 +344,7 @@ def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
         words.append(f"{facts.calls:,} call{'s' if facts.calls > 1 else ''}")
     if facts.failed:
         words.append(f"{facts.failed:,} failed")
-    return EntryView("time", ", ".join(words))
+    return entry_view.EntryView("time", ", ".join(words))
 
 
 def day_of(at: datetime | None) -> date | None:
@@ -470,7 +462,7 @@ def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, Si
         elif entry.role == Role.BRANCH_SUMMARY:
             yield turn, SidebarEvent("summary", "branch summary", entry.id)
         if state.labels and entry.id in state.labels:
-            yield turn, SidebarEvent("label", state.labels[entry.id][:NAME_CHARACTERS], entry.id)
+            yield turn, SidebarEvent("label", state.labels[entry.id][: entry_view.NAME_CHARACTERS], entry.id)
         for fork in state.forks.get(position, ()):
             yield turn, SidebarEvent("fork", "", leaf_id=fork.leaf_id, entries=fork.entries)
 
@@ -528,18 +520,18 @@ def _name(session: Session, state: BranchState, entry: Entry) -> str:
         maker = next(iter(state.makers.get(entry.result_for or "", ())), None)
         calls = [block for block in (maker.blocks if maker else None) or () if block.call_id == entry.result_for]
         words = _beginning_of(session, maker, tuple(calls[:1])) if maker is not None and calls else ""
-        return " ".join(filter(None, (author_of(entry.role, entry.tool_name), words.partition(" ")[2])))
+        return " ".join(filter(None, (entry_view.author_of(entry.role, entry.tool_name), words.partition(" ")[2])))
     message = state.kept[entry.id]
     kind = message.blocks[0].type if message.blocks else ""
     words = _beginning_of(session, message.source, message.blocks)
-    return ": ".join(filter(None, (author_of(entry.role, "", kind, entry.type), words)))
+    return ": ".join(filter(None, (entry_view.author_of(entry.role, "", kind, entry.type), words)))
 
 
 def _beginning_of(session: Session, entry: Entry, blocks: tuple[Block, ...] | None) -> str:
-    text = spoken(joined_in_short(indexed_texts(session, [entry])[entry.id], blocks)[:4_000], entry.role)
+    text = spoken(entry_view.joined_in_short(indexed_texts(session, [entry])[entry.id], blocks)[:4_000], entry.role)
     if session.cwd.strip("/"):
         text = text.replace(f"{session.cwd.rstrip('/')}/", "")
-    return escape_line(beginning_of(" ".join(text.split()), WORDS))
+    return escape_line(entry_view.beginning_of(" ".join(text.split()), WORDS))
 
 
 # ---- the surroundings -----------------------------------------------------------------------------------

@@ -20,19 +20,10 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.changes.offers import offers_of
 from compaction_app.core.states import FINISHED
+from compaction_app.entries import view as entry_view
 from compaction_app.entries.branch_export import FORMS, BranchExport, export_name, note_of
 from compaction_app.entries.branches import VIEWS, branch_state, find_leaf
 from compaction_app.entries.links import place_address
-from compaction_app.entries.view import (
-    beginning,
-    calls_of,
-    kind_of,
-    languages_of,
-    pictures_of,
-    shown_pictures,
-    source_of_text,
-    whole,
-)
 from compaction_app.lookups import known_session
 from compaction_app.models import Run
 from compaction_app.rendering.pictures import Picture
@@ -68,19 +59,21 @@ def whole_text(
     """
     state = branch_state(session)
     entry = state.tree.entry(entry_id)
-    calls = calls_of(state, [entry])
+    calls = entry_view.calls_of(state, [entry])
     texts = indexed_texts(session, [entry, *calls])
     own = texts[entry_id]
     if block is not None and block >= len(own.blocks):
         raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")
     text = own.block(block) if block is not None else own.joined(entry.blocks)
     found = next((one for one in entry.blocks or () if one.index == block), None)
-    kind = kind_of(entry, found)
+    kind = entry_view.kind_of(entry, found)
     companion = session.agent.store.companion_of(session.real_path(), text) if kind == "out" else None
     if companion is not None:
         text = _text_of_file(companion)
-    source, call = source_of_text(entry, found, text[:WHOLE_CHARACTERS], session.cwd, languages_of(calls, texts))
-    show = beginning if is_beginning else whole
+    source, call = entry_view.source_of_text(
+        entry, found, text[:WHOLE_CHARACTERS], session.cwd, entry_view.languages_of(calls, texts)
+    )
+    show = entry_view.beginning if is_beginning else entry_view.whole
     return {
         "entry_id": entry_id,
         "block": block,
@@ -88,7 +81,7 @@ def whole_text(
         "shown": show(source, as_recorded=as_recorded),
         "left_out": 0 if is_beginning else max(0, len(text) - WHOLE_CHARACTERS),
         "call": call,
-        "pictures": [] if as_recorded else shown_pictures(session, entry, found, text),
+        "pictures": [] if as_recorded else entry_view.shown_pictures(session, entry, found, text),
         # The file in which the agent keeps the whole output, if the text is only its beginning.
         "companion": companion.name if companion is not None else "",
     }
@@ -98,7 +91,7 @@ def whole_picture(session: Session, entry_id: str, block: int | None, number: in
     """One picture of an entry or a block; None if there is none. Raises BadInput `unknown_entry`."""
     entry = branch_state(session).tree.entry(entry_id)
     found = next((one for one in entry.blocks or () if one.index == block), None)
-    pictures = pictures_of(session, entry, found) if (found is None) == (block is None) else []
+    pictures = entry_view.pictures_of(session, entry, found) if (found is None) == (block is None) else []
     return pictures[number] if number < len(pictures) else None
 
 

@@ -12,8 +12,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 from django.db import DatabaseError
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.changes import backups as restores
 from compaction_app.changes.backups import (

@@ -17,8 +17,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.changes import change as changes
-from compaction_app.changes import compaction, records
+from compaction_app.changes import change as changes, compaction, records
 from compaction_app.changes.backups import restore
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.records import record

@@ -22,8 +22,7 @@ from sessions_app.agents.registry import READERS
 from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage.session_loader import load_session
-from tests.compaction_app.undo.scenes import Scene, claude_scene, claude_work, codex_scene
-from tests.compaction_app.undo.scenes import scene as pi_scene
+from tests.compaction_app.undo.scenes import Scene, claude_scene, claude_work, codex_scene, scene as pi_scene
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import text_of

@@ -14,7 +14,7 @@ from compaction_app.changes.compaction import approval, commit, preflight_of
 from compaction_app.changes.proof import require_approved
 from compaction_app.models import Compaction, Run
 from compaction_app.review.notes import NOTE_LENGTH, save_notes
-from sessions_app.agents.pure.format import note_text
+from sessions_app.agents.pure.formats import note_text
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage.session_loader import load_session

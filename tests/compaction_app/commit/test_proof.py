@@ -15,7 +15,7 @@ from compaction_app.changes.compaction import Preflight, commit
 from compaction_app.changes.proof import certificate_in
 from compaction_app.models import AuditEntry, Backup, Compaction
 from compaction_app.pages.commit import certify_again
-from sessions_app.agents.pure.format import Append, Change, NewFile, WriteFacts
+from sessions_app.agents.pure.formats import Append, Change, NewFile, WriteFacts
 from sessions_app.agents.registry import reading_by
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file, select_reader

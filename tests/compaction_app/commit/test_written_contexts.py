@@ -5,14 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from compaction_app.changes.proof import approved_messages
 from compaction_app.core.gates import NO_RESTRAINTS
 from compaction_app.core.store import DeletionStore
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pure.format import Append
+from sessions_app.agents.pure.formats import Append
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS, reading_by
 from sessions_app.sessionlog.context import ActiveContext, Message

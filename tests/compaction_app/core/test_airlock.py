@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from compaction_app.core import airlock, stats
+from compaction_app.core import gates, stats
 from compaction_app.core.airlock import Airlock, ValidatedDeletion, validate
 from compaction_app.core.gates import GATES, NO_RESTRAINTS, Code, Judgement, Refusal, Restraints
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Object, Transcript
-from sessions_app.agents.pure.format import PlanRules
+from sessions_app.agents.pure.formats import PlanRules
 from sessions_app.agents.registry import reading_by
 from sessions_app.sessionlog.entries import Target, request_of
 from tests.factories import (
@@ -284,7 +284,7 @@ def unrepaired(transcript: Transcript, *chosen: Object) -> Refusal | None:
     for found in chosen:
         plan.add(found)
     judge = Judgement(transcript, NO_RESTRAINTS)
-    return next(filter(None, (gate(judge, plan) for gate in airlock.PLAN_GATES)), None)
+    return next(filter(None, (gate(judge, plan) for gate in gates.PLAN_GATES)), None)
 
 
 ONLY_UNREPAIRED = [("after repair", code) for code in (Code.ORPHANED_RESULT, Code.DANGLING_CALL, Code.RECENT_CONTEXT)]

@@ -1,8 +1,7 @@
 """The chain of the audit log: whatever is done to its entries is found, at the first entry concerned."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.core.audit_chain import (
     EMPTY_CHAIN,

@@ -1,8 +1,7 @@
 """Promises of the cost: what is saved with each request is set against the cache that is written anew once."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.core.stats import NOTHING, input_cost
 

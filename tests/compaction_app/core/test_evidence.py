@@ -9,8 +9,7 @@ from array import array
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.core.file_touches import (
     LINE_LENGTH,

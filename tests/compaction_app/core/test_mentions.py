@@ -1,8 +1,7 @@
 """What statements mention, and what of it others still mention: each rule, and what holds for all statements."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.core.mentions import (
     ERROR_LENGTH,

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compaction_app.core import airlock, gates, parameters, patterns, review_fold, stats, tools, transcript
+from compaction_app.core import gates, parameters, patterns, review_fold, stats, tools, transcript
 from compaction_app.core.airlock import Airlock, validate
 from compaction_app.core.gates import Judgement, Refusal, Restraints
 from compaction_app.core.review_fold import MANUAL_ORIGIN, Decided, Kind, Proposed, Reviewer, Step
@@ -23,10 +23,9 @@ from devtools.pure.conformance import case_lines, differences
 from sessions_app.agents.atomic.pure import format as atomic_rules
 from sessions_app.agents.atomic.pure.format import Filters, recorded_filters
 from sessions_app.agents.pi.pure.format import ContextRules
-from sessions_app.agents.pure.format import PlanRules
+from sessions_app.agents.pure.formats import PlanRules
 from sessions_app.sessionlog.entries import Target
-from tests.compaction_app.core.test_airlock import EDITS, RULES, TASKLESS, of_10_000
-from tests.compaction_app.core.test_airlock import unrepaired as refused_unrepaired
+from tests.compaction_app.core.test_airlock import EDITS, RULES, TASKLESS, of_10_000, unrepaired as refused_unrepaired
 from tests.compaction_app.core.test_vectors import CASES
 from tests.factories import (
     assistant,
@@ -186,9 +185,9 @@ ANY_KEY = {"kind", "entryId", "blockIndex", "text", "reason"}
 RECENT, THINKING, NOT_EDITABLE, PROTECTED, UNFIT = gates.TARGET_GATES
 
 MUTATIONS: dict[str, Mutation] = {
-    "protected is judged before recent": (airlock, "TARGET_GATES", [PROTECTED, RECENT, THINKING, NOT_EDITABLE, UNFIT]),
-    "an unfit block is judged before protection": (airlock, "TARGET_GATES", gates.TARGET_GATES[::-1]),
-    "the plan is judged backwards": (airlock, "PLAN_GATES", gates.PLAN_GATES[::-1]),
+    "protected is judged before recent": (gates, "TARGET_GATES", [PROTECTED, RECENT, THINKING, NOT_EDITABLE, UNFIT]),
+    "an unfit block is judged before protection": (gates, "TARGET_GATES", gates.TARGET_GATES[::-1]),
+    "the plan is judged backwards": (gates, "PLAN_GATES", gates.PLAN_GATES[::-1]),
     "text may be sent with a target": (gates, "_KEYS", dict.fromkeys(gates._KEYS, ANY_KEY)),
     "repair brings nothing": (TargetPlan, "_repair_call", always(None)),
     "an entry leaves its blocks in the plan": (TargetPlan, "add_entry", lambda plan, at: plan.add(Object(at))),
@@ -247,8 +246,8 @@ MUTATIONS: dict[str, Mutation] = {
 }
 for table in ("TARGET_GATES", "PLAN_GATES", "SKIPPING_GATES"):
     for left_out in getattr(gates, table):
-        rest = [gate for gate in getattr(airlock, table) if gate is not left_out]
-        MUTATIONS[f"{table} without {left_out.__name__}"] = (airlock, table, rest)
+        rest = [gate for gate in getattr(gates, table) if gate is not left_out]
+        MUTATIONS[f"{table} without {left_out.__name__}"] = (gates, table, rest)
 # A recent candidate is skipped before any gate, and a recent partner by the repair: this is never reached.
 del MUTATIONS["SKIPPING_GATES without refuse_recent_in_plan"]
 for role in ("user", "custom", "branchSummary"):
@@ -323,9 +322,9 @@ def refuse_a_block_that_stays(judge: Judgement, plan: TargetPlan) -> Refusal | N
 
 
 MUTATIONS["a call goes only with all of its blocks"] = (
-    airlock,
+    gates,
     "PLAN_GATES",
-    [*airlock.PLAN_GATES, refuse_a_block_that_stays],
+    [*gates.PLAN_GATES, refuse_a_block_that_stays],
 )
 
 

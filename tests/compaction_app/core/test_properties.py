@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import assume
-from hypothesis import strategies as st
+from hypothesis import assume, strategies as st
 
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.embedded import EmbeddedPlanner

@@ -6,8 +6,7 @@ The sums are counted anew here, over the entries of the transcript.
 from typing import Any
 
 import pytest
-from hypothesis import assume
-from hypothesis import strategies as st
+from hypothesis import assume, strategies as st
 
 from compaction_app.core.gates import NO_RESTRAINTS, Restraints
 from compaction_app.core.groups import reason_title

@@ -4,8 +4,7 @@ Alike reasons are one group.
 """
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.core import reasons
 from compaction_app.core.embedded import ELSEWHERE

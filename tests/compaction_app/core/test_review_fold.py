@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from hypothesis import assume
-from hypothesis import strategies as st
+from hypothesis import assume, strategies as st
 
 from compaction_app.core.airlock import validate
 from compaction_app.core.effects import (

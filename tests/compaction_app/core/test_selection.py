@@ -4,8 +4,7 @@ Patterns are linear in the text, folded by default, and refused if the engine ca
 """
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.core.embedded import Unit, units_of
 from compaction_app.core.gates import Code, Refusal

@@ -2,8 +2,7 @@
 
 from collections import deque
 
-from compaction_app.core.handshake_states import OPEN, HandshakeState, NextStep
-from compaction_app.core.handshake_states import TRANSITIONS as HANDSHAKES
+from compaction_app.core.handshake_states import OPEN, TRANSITIONS as HANDSHAKES, HandshakeState, NextStep
 from compaction_app.core.states import ACTIVE, REVIEWABLE, TRANSITIONS, WRITTEN, RunState
 
 

@@ -25,9 +25,7 @@ from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.entries import ENCRYPTED, Role
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import load_session
-from tests.claude_sessions import ClaudeSession
-from tests.claude_sessions import call as claude_call
-from tests.claude_sessions import text as claude_text
+from tests.claude_sessions import ClaudeSession, call as claude_call, text as claude_text
 from tests.factories import (
     assistant,
     branch_and_texts,

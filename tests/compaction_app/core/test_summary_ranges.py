@@ -26,7 +26,7 @@ from compaction_app.core.summary_ranges import (
 )
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.pure.format import PiReader
-from sessions_app.agents.pure.format import FileLists
+from sessions_app.agents.pure.formats import FileLists
 from sessions_app.disk.files import SessionReader
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, EntryKind

@@ -13,8 +13,7 @@ from compaction_app.core.states import RunState
 from compaction_app.models import Run, RunQuerySet
 from compaction_app.runs.commands import start_run, stop_run
 from sessions_app.index.indexer import index_file
-from sessions_app.jobs import pool as worker_pool
-from sessions_app.jobs import pool as worker_processes
+from sessions_app.jobs import pool as worker_pool, pool as worker_processes
 from sessions_app.jobs.pool import PROCESSES, STARTS, WorkerPool, WorkerProcesses, needed_processes
 from tests.factories import session_bytes, working_session
 from tests.files import place

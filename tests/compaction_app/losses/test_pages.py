@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from compaction_app.core import summary_loss
 from compaction_app.entries.lost_subjects import SHOWN
 from compaction_app.pages import losses
 from sessions_app.document.document import forget_documents
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
-from tests.claude_sessions import ClaudeSession
-from tests.claude_sessions import text as claude_text
+from tests.claude_sessions import ClaudeSession, text as claude_text
 from tests.clients import page
 from tests.compaction_app.hostile import TOGETHER
 from tests.factories import assistant, call, chain, result, session_bytes, summary_compaction, text, user
@@ -173,8 +173,8 @@ def test_the_report_needs_nothing_else(browser, url):
 
 def test_what_a_summary_lost_is_worked_out_once(browser, idle_root, url, monkeypatch):
     worked_out: list[Any] = []
-    loss_of = losses.loss_of
-    monkeypatch.setattr(losses, "loss_of", lambda *given: worked_out.append(given) or loss_of(*given))
+    loss_of = summary_loss.loss_of
+    monkeypatch.setattr(summary_loss, "loss_of", lambda *given: worked_out.append(given) or loss_of(*given))
     for part in ("lost", "lost", "lost/report"):
         page(browser, f"{url}/{part}?entry=e11")
     assert len(worked_out) == 1

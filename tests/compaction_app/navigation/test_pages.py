@@ -16,8 +16,7 @@ from tests.factories import chain, user
 from tests.files import unchanged
 from tests.html import assert_inert, element, elements, hidden_fields, links, missing, text_of, text_sent
 from tests.sessions import add_session, use_root
-from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta
-from tests.sessions_app.agents.codex.rollouts import user as prompt
+from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta, user as prompt
 
 from .test_moves import forked_talk
 

@@ -35,7 +35,7 @@ from compaction_app.planning.hook_runner import (
     ask_summary_hooks,
 )
 from sessions_app.agents.base import CompactionBudget
-from sessions_app.agents.pure.format import FileLists
+from sessions_app.agents.pure.formats import FileLists
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import LoadedSession, load_session

@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.providers import error_mapping
 from compaction_app.providers.error_mapping import Broken, Overflow, ProviderError, QuotaUsed, Rejected, Unavailable

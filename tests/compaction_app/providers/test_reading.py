@@ -10,8 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.core.messages import AssistantMessage, CallPart, TextPart, ThinkingPart
 from compaction_app.providers import accumulator, client

@@ -9,8 +9,7 @@ from typing import Final
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.planning.model_request import SecretRedactor, StreamBuffer
 from compaction_app.providers.error_mapping import GAP, KeyForms, without_key

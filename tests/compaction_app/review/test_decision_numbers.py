@@ -30,8 +30,7 @@ from tests.budget import FACTOR
 from tests.compaction_app.review.review_page import HTMX, extent, group_keys, page, planned_again, post
 from tests.html import Element, Source, element, elements, missing, text_of
 from tests.paths import corpus
-from tests.test_numbers import GENERATED, copied
-from tests.test_numbers import root as root
+from tests.test_numbers import GENERATED, copied, root as root
 
 DECISIONS = 40
 LOADED_AGAIN = 10

@@ -34,8 +34,7 @@ from tests.browser.scenarios import (
     titled_session,
 )
 from tests.html import element, elements
-from tests.run_factories import PREPARED, RunFactory, answered_event, streamed_event
-from tests.run_factories import asked_event as was_asked
+from tests.run_factories import PREPARED, RunFactory, answered_event, asked_event as was_asked, streamed_event
 from tests.scripted_models import add_provider, start_model
 from tests.server import Server, place_in, start_server
 from tests.wait import WAIT_SECONDS, wait_until

@@ -21,7 +21,7 @@ from compaction_app.core.loop import PlannerTurn, Report
 from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import REVIEWABLE, RunState
 from compaction_app.models import Decision, Proposal, Run, RunEvent
-from compaction_app.planning import plan
+from compaction_app.planning import plan, snapshots
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
 from compaction_app.runs import commands, worker
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
@@ -29,8 +29,7 @@ from compaction_app.runs.worker import work
 from compaction_app.scripted.server import ScriptedProvider
 from redline.serving import SWEEP_SECONDS
 from sessions_app.index.indexer import index_file
-from sessions_app.jobs import job
-from sessions_app.jobs import recorder as job_recorder
+from sessions_app.jobs import job, recorder as job_recorder
 from sessions_app.jobs.job import BEAT_SECONDS, LEASE_SECONDS, LeaseWatch, worker_name
 from sessions_app.jobs.recorder import Terminated
 from sessions_app.models import Session
@@ -360,7 +359,7 @@ def test_a_run_whose_database_failed_is_resumed_to_its_end(session):
 
 
 def test_a_run_that_was_not_even_prepared_or_gets_no_worker_fails_in_words(session, monkeypatch):
-    monkeypatch.setattr(worker, "prepare_snapshot", Mock(side_effect=ZeroDivisionError))
+    monkeypatch.setattr(snapshots, "prepare_snapshot", Mock(side_effect=ZeroDivisionError))
     run = started(session)
     with pytest.raises(ZeroDivisionError):
         work(run.pk, worker_name())

@@ -13,8 +13,18 @@ from compaction_app.runs.reviews import reviewed
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Target
-from tests.claude_sessions import SESSION_ID as ID
-from tests.claude_sessions import ClaudeSession, call, prompted, reply, system, talk, text, timed, user
+from tests.claude_sessions import (
+    SESSION_ID as ID,
+    ClaudeSession,
+    call,
+    prompted,
+    reply,
+    system,
+    talk,
+    text,
+    timed,
+    user,
+)
 from tests.files import place
 from tests.html import element, links, missing, text_of
 from tests.runs import approve_proposals, finish_run, plan_session

@@ -3,8 +3,7 @@
 import re
 from itertools import pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.core.lanes import FIRST, HEIGHT, LANES, MIDDLE, LaneDrawing, Lanes
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role

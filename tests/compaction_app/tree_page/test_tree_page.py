@@ -14,8 +14,7 @@ from tests.files import unchanged
 from tests.html import addresses, assert_inert, element, elements, link, links, missing, text_of, texts
 from tests.opencode_stores import OpenCodeStore
 from tests.sessions import add_session, use_root
-from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta, rolled_back
-from tests.sessions_app.agents.codex.rollouts import user as prompt
+from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta, rolled_back, user as prompt
 
 
 def label(entry_id: str, parent: str, target: str, words: str) -> dict[str, Any]:

@@ -20,9 +20,7 @@ from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import load_session
-from tests.claude_sessions import SESSION_ID, ClaudeSession
-from tests.claude_sessions import call as claude_call
-from tests.claude_sessions import text as claude_text
+from tests.claude_sessions import SESSION_ID, ClaudeSession, call as claude_call, text as claude_text
 from tests.factories import assistant, message, session_bytes, text, user, working_session
 from tests.files import append_as_agent, backdate, place
 from tests.installation import Installation

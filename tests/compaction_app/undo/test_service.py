@@ -24,8 +24,7 @@ from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import load_session
 from tests.budget import long_except, some
-from tests.factories import assistant, call, compaction, message, result
-from tests.factories import whole as target
+from tests.factories import assistant, call, compaction, message, result, whole as target
 from tests.files import backdate, place, snapshot, unchanged
 from tests.installation import Installation
 from tests.paths import sessions_to_try

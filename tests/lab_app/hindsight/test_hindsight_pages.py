@@ -18,8 +18,7 @@ from redline.configuration import Configuration, PriceSetting, RootSetting
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
-from tests.claude_sessions import ClaudeSession
-from tests.claude_sessions import text as claude_text
+from tests.claude_sessions import ClaudeSession, text as claude_text
 from tests.clients import page
 from tests.compaction_app.hostile import TOGETHER
 from tests.factories import (

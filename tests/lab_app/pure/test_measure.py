@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from compaction_app.core.transcript import prepare
 from lab_app.pure.measure import HORIZON, HORIZONS, Loss, NameIndex, Needs, ReplayCut, ReplayMeasure, bound, cuts

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sessions_app.agents.edge.json_file import SIZE_LIMIT, JsonFile, read_commented_json_file
 from sessions_app.agents.pure.hooks import STATUS, TIMEOUT, entry_command, with_entry, without_entry

@@ -12,8 +12,7 @@ from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Par
 from tests import claude_sessions
 from tests.factories import HEADER, chain, session_bytes, user
 
-from .codex.rollouts import Rollout, compacted, meta
-from .codex.rollouts import user as codex_user
+from .codex.rollouts import Rollout, compacted, meta, user as codex_user
 
 TITLE = {"type": "summary", "summary": "A title", "leafUuid": "p1"}
 GROWING = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sessions_app.agents.pure.format import notes_before
+from sessions_app.agents.pure.formats import notes_before
 from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role
 
 

@@ -7,9 +7,13 @@ from unittest import mock
 
 import pytest
 
-from sessions_app.disk.configuration_file import SIZE_LIMIT, missing_directories, remove_directories
-from sessions_app.disk.configuration_file import read_configuration_file as read
-from sessions_app.disk.configuration_file import replace_configuration_file as replace
+from sessions_app.disk.configuration_file import (
+    SIZE_LIMIT,
+    missing_directories,
+    read_configuration_file as read,
+    remove_directories,
+    replace_configuration_file as replace,
+)
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
 

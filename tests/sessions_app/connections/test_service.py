@@ -15,7 +15,6 @@ import pytest
 from django.conf import settings
 from hypothesis import given
 
-from sessions_app import connections
 from sessions_app.agents.bridges import FileBridge
 from sessions_app.agents.opencode.edge.client import PluginBridge
 from sessions_app.agents.pi.edge.client import ExtensionBridge
@@ -31,6 +30,7 @@ from sessions_app.connections import (
     revoke,
     status_of_connection,
 )
+from sessions_app.disk import configuration_file
 from sessions_app.server import connection_files
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from tests.files import place, snapshot, unchanged
@@ -347,7 +347,7 @@ def test_nothing_is_kept_of_a_connection_that_could_not_be_made(redline):
 def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_or_removed(redline, key):
     before = snapshot(redline.home)
     for then in (made, removed):
-        with patch.object(connections, "replace_configuration_file", lambda *_: None):
+        with patch.object(configuration_file, "replace_configuration_file", lambda *_: None):
             one = made(key)
         assert snapshot(redline.home) == before
         assert status_of_connection(one).state is ConnectionState.MISSING
@@ -361,7 +361,7 @@ def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_
 @each_agent
 def test_a_kill_before_the_connection_is_forgotten_leaves_one_that_can_be_removed(redline, key):
     one = made(key)
-    with patch.object(connections, "delete_connection", lambda *_: None):
+    with patch.object(connection_files, "delete_connection", lambda *_: None):
         removed(key)
     assert all_connections() == [one]
     removed(key)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from django.test import Client
 
-from sessions_app import connections as service
+from sessions_app.disk import configuration_file
 from sessions_app.server.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.clients import page
@@ -149,7 +149,7 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_written(browser, redli
     connected(browser)
     shown = digest(browser, REMOVE)
     full = SystemFailure("disk_full", "The disk is full.")
-    monkeypatch.setattr(service, "replace_configuration_file", Mock(side_effect=full))
+    monkeypatch.setattr(configuration_file, "replace_configuration_file", Mock(side_effect=full))
     assert "Revoke the token only" in text_sent(browser.post(REMOVE, {"project": "", "digest": shown}), 503)
     assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
     assert connections(redline.data) == []

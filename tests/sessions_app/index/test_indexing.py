@@ -573,7 +573,7 @@ def test_an_appended_entry_can_show_a_newer_version(redline, install):
 
 @pytest.mark.parametrize("at_once", [2, 10_000])
 def test_without_an_installed_agent_the_last_version_in_the_lines_decides(redline, install, monkeypatch, at_once):
-    monkeypatch.setattr("sessions_app.index.indexer.BATCH", at_once)
+    monkeypatch.setattr("sessions_app.index.index_store.BATCH", at_once)
     install()
     path = place(redline.home / ".claude" / "projects" / "p" / f"{claude.SESSION_ID}.jsonl", b"")
     versions = ("2.1.112", "nightly", "2.1.330", "2.1.142", "2.1.143")

@@ -23,8 +23,7 @@ from sessions_app.index.roots import configured_roots, managed_root
 from sessions_app.models import Root, Session
 from sessions_app.pages.list import draw, subscription_in
 from sessions_app.templatetags.formatting import size
-from tests.claude_sessions import SESSION_ID, timed
-from tests.claude_sessions import user as claude_user
+from tests.claude_sessions import SESSION_ID, timed, user as claude_user
 from tests.factories import chain, result, session_bytes, user
 from tests.files import place
 from tests.html import element, elements, link, links, missing, text_of, texts

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from string import ascii_letters, digits
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sessions_app.database import text_store as store_module
 from sessions_app.database.text_store import Alike, IndexedPassage, SearchableSession, TextStore

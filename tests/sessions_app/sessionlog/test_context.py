@@ -4,10 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, strategies as st
 
-from sessions_app.agents.pure.format import Reader
+from sessions_app.agents.pure.formats import Reader
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import (
     LEAST,

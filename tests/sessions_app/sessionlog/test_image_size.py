@@ -3,8 +3,7 @@
 import base64
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sessions_app.sessionlog.opaque import ImageSize, image_size, image_tokens, size_in_base64
 from tests.budget import examples

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState, require_session

@@ -1,8 +1,7 @@
 """Packed index rows: an entry is restored exactly, except for what is read from the file."""
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sessions_app.sessionlog.entries import Block, BoundaryControl, Entry, EntryKind, LabelControl
 from sessions_app.sessionlog.session import pack, unpack

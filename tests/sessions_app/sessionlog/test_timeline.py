@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.pure.format import Reader
+from sessions_app.agents.pure.formats import Reader
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.jsjson import split_lines

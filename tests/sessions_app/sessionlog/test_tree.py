@@ -8,8 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from sessions_app.sessionlog.entries import BoundaryControl, Entry, EntryKind, Role, SummaryControl
 from sessions_app.sessionlog.errors import BadInput

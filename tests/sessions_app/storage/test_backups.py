@@ -16,8 +16,7 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sessions_app.disk import files
 from sessions_app.sessionlog.errors import SystemFailure
@@ -226,7 +225,7 @@ def test_a_backup_that_cannot_be_made_durable_is_removed(session, data, monkeypa
         assert beside(session) == {NAME, DIGEST}
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(backups, "sync_directory", fail)
+    monkeypatch.setattr(files, "sync_directory", fail)
     assert refusal(lambda: make(data, session)) == "6 io_error"
     assert beside(session) == set()
 

@@ -16,13 +16,11 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from sessions_app.disk import discovery, files
 from sessions_app.disk.files import GrowthKind
-from sessions_app.storage import append as storage_append
-from sessions_app.storage import locks
+from sessions_app.storage import append as storage_append, locks
 from sessions_app.storage.locks import RecoveryKind
 from tests.files import append_as_agent, fingerprint_of, never_complete, place, state_of, unchanged
 from tests.installation import refusal

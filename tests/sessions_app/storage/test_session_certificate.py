@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sessions_app.agents.base import PackageContext, RebuiltMessage
-from sessions_app.agents.pure.format import Reader
+from sessions_app.agents.pure.formats import Reader
 from sessions_app.agents.registry import AGENTS, READERS
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome
 from sessions_app.sessionlog.diagnosis import Severity

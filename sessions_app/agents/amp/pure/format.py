@@ -14,7 +14,7 @@ import msgspec
 
 from sessions_app.agents.pi.pure.format import ContextRules
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.format import Format, Generation, NewFile, Reader, SessionWriter, WriteFacts
+from sessions_app.agents.pure.formats import Format, Generation, NewFile, Reader, SessionWriter, WriteFacts
 from sessions_app.sessionlog import entries, jsjson
 from sessions_app.sessionlog.context import ActiveContext, Message, keep
 from sessions_app.sessionlog.errors import BadInput

@@ -17,19 +17,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from sessions_app.agents.pi.pure.diagnosis import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
-from sessions_app.agents.pi.pure.format import SENDING as PI_SENDING
-from sessions_app.agents.pi.pure.format import ContextRules, PiFormat
+from sessions_app.agents.pi.pure.format import SENDING as PI_SENDING, ContextRules, PiFormat
 from sessions_app.agents.pi.pure.writers import ForkWriter, new_line
-from sessions_app.agents.pure.format import (
-    Append,
-    Change,
-    Generation,
-    Handed,
-    Reader,
-    SessionWriter,
-    SummaryFormat,
-    WriteFacts,
-)
+from sessions_app.agents.pure import formats
 from sessions_app.sessionlog.context import ActiveContext, Message, keep, newest_of
 from sessions_app.sessionlog.entries import (
     Deletion,
@@ -126,7 +116,7 @@ well; a session does not show that it was continued with 0.8."""
 SENDING_0_9: Final = replace(PI_SENDING, drops_stray_results=True)
 
 
-class AtomicReader(Reader):
+class AtomicReader(formats.Reader):
     """Reads the contexts of Atomic 0.8.26 to 0.9.8."""
 
     name = "atomic-0.8"
@@ -151,7 +141,7 @@ class AtomicReader(Reader):
 
 
 @dataclass(frozen=True, slots=True)
-class VerbatimLinesReader(Reader):
+class VerbatimLinesReader(formats.Reader):
     """Atomic since 0.9.9: the lines of the latest compaction, the tail that it kept, then later entries.
 
     Until 0.9.10 the tail is sent as messages. From 0.9.11 on it is part of the text of the lines; there, a result that
@@ -238,7 +228,7 @@ ENTRY_TYPE: Final = "context_compaction"
 PROMPT_VERSION: Final = 1
 
 
-class ContextCompactionWriter(SessionWriter):
+class ContextCompactionWriter(formats.SessionWriter):
     """Appends the deletion as a separate entry; its targets stay in the file."""
 
     name = "context-compaction"
@@ -247,7 +237,7 @@ class ContextCompactionWriter(SessionWriter):
     effect = "Appends one line to the session; Atomic leaves what it names out from then on."
     undo = "One more line makes Atomic continue before it, as long as nothing was said since."
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts) -> formats.Append:
         """Append the compaction entry. Raises BadInput `brings_back`."""
         _require_gone(branch, deletion.targets, facts)
         line = new_line(
@@ -261,13 +251,13 @@ class ContextCompactionWriter(SessionWriter):
             stats=deletion.stats.to_json(),
             backupPath=facts.backup,
         )
-        return Append((line,))
+        return formats.Append((line,))
 
-    def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
+    def hand(self, branch: Sequence[Entry], change: formats.Change) -> formats.Handed:
         """The targets, which Atomic's own airlock judges again."""
-        lines = change.lines if isinstance(change, Append) else ()
+        lines = change.lines if isinstance(change, formats.Append) else ()
         deletions = [target for line in lines for target in parse(line)["deletedTargets"]]
-        return Handed({"deletions": deletions}, change)
+        return formats.Handed({"deletions": deletions}, change)
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         """The targets that replay safety reverts: see `effective_filters`.
@@ -285,7 +275,7 @@ def _filters_with(branch: Sequence[Entry], targets: Sequence[Target]) -> Filters
     return effective_filters([*branch, planned])
 
 
-def _require_gone(branch: Sequence[Entry], targets: Sequence[Target], facts: WriteFacts) -> None:
+def _require_gone(branch: Sequence[Entry], targets: Sequence[Target], facts: formats.WriteFacts) -> None:
     """Raise BadInput `brings_back` if replay safety would revert earlier deletions: if the latest answer would be one
     with thinking from which blocks were deleted.
     """
@@ -304,19 +294,19 @@ _READER: Final = AtomicReader()
 _FORK: Final = ForkWriter(_READER, ends_with_edit=False)
 
 
-def _later(label: str, reader: Reader, since: tuple[int, ...]) -> Generation:
+def _later(label: str, reader: formats.Reader, since: tuple[int, ...]) -> formats.Generation:
     """A generation that ignores recorded deletions, so that only the fork writer is possible."""
     fork = ForkWriter(reader, ends_with_edit=False)
-    return Generation(label, reader, ContextRules(reader), (fork,), since=since)
+    return formats.Generation(label, reader, ContextRules(reader), (fork,), since=since)
 
 
 class AtomicFormat(PiFormat):
     """Atomic from 0.8.26 on. It ignores compactions that are summaries."""
 
     label = "Atomic"
-    summary_format: SummaryFormat | None = SummaryFormat(new_line, honours_compactions=False)
-    generations: Sequence[Generation] = (
+    summary_format: formats.SummaryFormat | None = formats.SummaryFormat(new_line, honours_compactions=False)
+    generations: Sequence[formats.Generation] = (
         _later(ATOMIC_0_9_11, VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
         _later(ATOMIC_0_9_9, VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),
-        Generation(ATOMIC_0_8, _READER, AtomicRules(_READER), (ContextCompactionWriter(), _FORK)),
+        formats.Generation(ATOMIC_0_8, _READER, AtomicRules(_READER), (ContextCompactionWriter(), _FORK)),
     )

@@ -4,22 +4,16 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.pure.format import Format, Generation
+from sessions_app.agents.pure.formats import Format, Generation
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import DamageKind, ParserState, RecordedVersion
 
+from . import sent
 from .parser import CLIENT, KEY, SINCE, ClaudeCodeParser
 from .reader import ClaudeCodeReader, ClaudeCodeRules, ClaudeCodeTree, OlderClaudeCodeReader
-from .sent import (
-    ClaudeCodeTurns,
-    content_of,
-    ledger_result,
-    reworded_entries,
-    sent_messages,
-)
 from .writers import BoundaryWriter, ClaudeForkWriter, refused_writers, restore_lines_by
 
 _READER: Final = ClaudeCodeReader()
@@ -30,10 +24,10 @@ class ClaudeCodeFormat(Format):
     name = KEY
     label = "Claude Code"
     parser = ClaudeCodeParser
-    recorded_requests = staticmethod(ledger_result)
+    recorded_requests = staticmethod(sent.ledger_result)
     refused_writers = staticmethod(refused_writers)
-    reworded_entries = staticmethod(reworded_entries)
-    sent_messages = staticmethod(sent_messages)
+    reworded_entries = staticmethod(sent.reworded_entries)
+    sent_messages = staticmethod(sent.sent_messages)
     generations: Sequence[Generation] = (
         Generation(
             "Claude Code 2.1.143 and newer",
@@ -42,7 +36,7 @@ class ClaudeCodeFormat(Format):
             (BoundaryWriter(_READER), ClaudeForkWriter(_READER)),
             restore_lines=restore_lines_by(_READER),
             can_move_leaf=False,
-            turns=ClaudeCodeTurns(_READER),
+            turns=sent.ClaudeCodeTurns(_READER),
             since=SINCE,
         ),
         Generation(
@@ -51,7 +45,7 @@ class ClaudeCodeFormat(Format):
             ClaudeCodeRules(_OLDER_READER),
             (ClaudeForkWriter(_OLDER_READER),),
             can_move_leaf=False,
-            turns=ClaudeCodeTurns(_OLDER_READER),
+            turns=sent.ClaudeCodeTurns(_OLDER_READER),
         ),
     )
 
@@ -69,7 +63,7 @@ class ClaudeCodeFormat(Format):
         return super().consequence(kind, generation)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        return {"role": message.role, "content": content_of(message, parse(line))}
+        return {"role": message.role, "content": sent.content_of(message, parse(line))}
 
     def recorded_version(self, state: ParserState) -> RecordedVersion | None:
         """The version of the client that wrote the last line; None if it is unknown."""

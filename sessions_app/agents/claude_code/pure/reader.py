@@ -40,7 +40,7 @@ from typing import Final
 
 import msgspec
 
-from sessions_app.agents.pure.format import PlanRules, Reader
+from sessions_app.agents.pure.formats import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, newest_of
 from sessions_app.sessionlog.entries import THINKING_TYPES, BoundaryControl, Entry, EntryKind, Role
 from sessions_app.sessionlog.session import DAMAGE_KEPT

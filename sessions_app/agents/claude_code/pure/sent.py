@@ -60,7 +60,7 @@ from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.format import Moved, SentPiece
+from sessions_app.agents.pure.formats import Moved, SentPiece
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Block, Entry, Role

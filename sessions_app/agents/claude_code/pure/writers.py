@@ -27,19 +27,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from sessions_app.agents.pure.format import (
-    COPIED,
-    CURATED,
-    Append,
-    ContextWriter,
-    CopyingWriter,
-    NewFile,
-    Reader,
-    RestoreLines,
-    WriteFacts,
-    note_text,
-    notes_before,
-)
+from sessions_app.agents.pure import formats
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Deletion, Entry, EntryKind, Protection, Role, Stats, blocks_by_entry
 from sessions_app.sessionlog.errors import BadInput
@@ -151,7 +139,7 @@ MARK: Final = "redline"
 """The key by which Redline recognises its own boundaries; the client ignores it."""
 
 
-class BoundaryWriter(ContextWriter):
+class BoundaryWriter(formats.ContextWriter):
     """Appends one line; entries that it does not list stay in the file, but are not sent."""
 
     name = NAME
@@ -166,11 +154,11 @@ class BoundaryWriter(ContextWriter):
         is_partial = len(entry.blocks or ()) > 1 or is_one_of_several(entry)
         return Protection.NOT_EDITABLE if is_partial else None
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts) -> formats.Append:
         gone = blocks_by_entry(deletion.targets)
         lines = lines_of_context(self._reader.rebuild(branch), branch)
         kept = [parts[-1] for parts in lines if parts[-1].id not in gone]
-        return Append((boundary_line(branch, kept, facts, deletion.stats),))
+        return formats.Append((boundary_line(branch, kept, facts, deletion.stats),))
 
 
 def refused_writers(state: ParserState) -> Mapping[str, str]:
@@ -190,14 +178,14 @@ def refused_writers(state: ParserState) -> Mapping[str, str]:
     return {NAME: reason}
 
 
-def restore_lines_by(reader: Reader) -> RestoreLines:
+def restore_lines_by(reader: formats.Reader) -> formats.RestoreLines:
     """Another boundary, which lists the current context and the restored entries, in their places."""
 
     def restore_lines(
         branch: Sequence[Entry],
         messages: Sequence[Message],
         deleted: Mapping[str, frozenset[int] | None],
-        facts: WriteFacts,
+        facts: formats.WriteFacts,
     ) -> tuple[bytes, ...]:
         del deleted  # whole lines come back
         now = {message.entry.id for message in reader.rebuild(branch).messages}
@@ -209,7 +197,7 @@ def restore_lines_by(reader: Reader) -> RestoreLines:
     return restore_lines
 
 
-def _context_with(reader: Reader, branch: Sequence[Entry], sought: Collection[str]) -> ActiveContext:
+def _context_with(reader: formats.Reader, branch: Sequence[Entry], sought: Collection[str]) -> ActiveContext:
     """The context of a branch with as few of its last boundaries removed as possible, so that it has these entries."""
     left = list(branch)
     context = reader.rebuild(left)
@@ -221,7 +209,9 @@ def _context_with(reader: Reader, branch: Sequence[Entry], sought: Collection[st
     return context
 
 
-def boundary_line(branch: Sequence[Entry], kept: Sequence[Entry], facts: WriteFacts, stats: Stats = NO_STATS) -> bytes:
+def boundary_line(
+    branch: Sequence[Entry], kept: Sequence[Entry], facts: formats.WriteFacts, stats: Stats = NO_STATS
+) -> bytes:
     """A boundary after which the context consists of these lines; without its newline.
 
     Raises BadInput `no_line_id` if one of them has no id: the client would ignore the whole list.
@@ -283,14 +273,14 @@ def _segment(branch: Sequence[Entry]) -> tuple[str, str]:
 UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
 
 
-class ClaudeForkWriter(CopyingWriter):
+class ClaudeForkWriter(formats.CopyingWriter):
     """Writes the remaining context into a new session."""
 
     def __init__(self, reader: ClaudeCodeReader) -> None:
         super().__init__(reader)
         self._arranged: Final = reader.arranged
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts) -> formats.NewFile:
         """Write the new session. Raises BadInput `ends_unsaid`."""
         lost = blocks_by_entry(deletion.targets)
         context = self._reader.rebuild(branch)
@@ -302,9 +292,9 @@ class ClaudeForkWriter(CopyingWriter):
         recorded = lines_of_context(replace(context, messages=tuple(left)), branch)
         notes = _notes(context, left, facts)
         lines = self._lines(recorded, lost, notes, facts)
-        return NewFile(f"{facts.session_id}.jsonl", (line + b"\n" for line in lines))
+        return formats.NewFile(f"{facts.session_id}.jsonl", (line + b"\n" for line in lines))
 
-    def _require_sent(self, left: Sequence[Message], facts: WriteFacts) -> None:
+    def _require_sent(self, left: Sequence[Message], facts: formats.WriteFacts) -> None:
         """Raise BadInput `ends_unsaid` if the agent would not send everything that remains: versions before 2.1.143
         leave out attachments and outputs of commands that no message follows.
         """
@@ -323,7 +313,7 @@ class ClaudeForkWriter(CopyingWriter):
         lines: Sequence[Sequence[Entry]],
         lost: LostBlocks,
         notes: Mapping[int | None, Sequence[str]],
-        facts: WriteFacts,
+        facts: formats.WriteFacts,
     ) -> Iterator[bytes]:
         parent: str | None = None
         for parts in lines:
@@ -336,30 +326,37 @@ class ClaudeForkWriter(CopyingWriter):
             yield moved_line(line_without(facts.line(parts[-1]).strip(), parts, lost), **fields)
         if None in notes:
             yield from _note_lines(notes[None], lines[-1][-1], parent, facts)
-        ending = CURATED if lost else COPIED
+        ending = formats.CURATED if lost else formats.COPIED
         title = (facts.title() or UNNAMED.format(facts.written_at)).removesuffix(ending)
         yield json_bytes({"type": "custom-title", "customTitle": f"{title}{ending}", "sessionId": facts.session_id})
 
 
-def _notes(context: ActiveContext, left: Sequence[Message], facts: WriteFacts) -> Mapping[int | None, list[str]]:
+def _notes(
+    context: ActiveContext, left: Sequence[Message], facts: formats.WriteFacts
+) -> Mapping[int | None, list[str]]:
     """The notes by the number of the line that they precede: never one with results."""
     kept_ids = {message.entry.id for message in left}
     order = [message.entry for message in context.messages]
     answering = {entry.number for entry in order if entry.id in kept_ids and entry.result_for is not None}
-    found = notes_before(order, kept_ids, facts.notes, lambda entry: entry.number not in answering)
+    found = formats.notes_before(order, kept_ids, facts.notes, lambda entry: entry.number not in answering)
     numbers = {entry.id: entry.number for entry in order}
     return {None if before is None else numbers[before]: words for before, words in found.items()}
 
 
 def _note_lines(
-    notes: Iterable[str], beside: Entry, parent: str | None, facts: WriteFacts
+    notes: Iterable[str], beside: Entry, parent: str | None, facts: formats.WriteFacts
 ) -> Generator[bytes, None, str | None]:
     """Messages of the user after `parent`, with the place fields of a recorded line; returns the id of the last one."""
     for words in notes:
         note_id = facts.new_id()
         recorded = parse(facts.line(beside))
         yield user_line(
-            recorded, note_text(words), facts.written_at, parentUuid=parent, uuid=note_id, sessionId=facts.session_id
+            recorded,
+            formats.note_text(words),
+            facts.written_at,
+            parentUuid=parent,
+            uuid=note_id,
+            sessionId=facts.session_id,
         )
         parent = note_id
     return parent

@@ -35,7 +35,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.format import Format, Generation, PlanRules, Reader
+from sessions_app.agents.pure.formats import Format, Generation, PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, newest_of
 from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.sessionlog.entries import BlockType, BoundaryControl, Entry, EntryKind, Protection, Role, tokens_of

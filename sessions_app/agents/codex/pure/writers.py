@@ -21,17 +21,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
-from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.format import (
-    Append,
-    ContextWriter,
-    CopyingWriter,
-    NewFile,
-    Reader,
-    WriteFacts,
-    note_text,
-    notes_before,
-)
+from sessions_app.agents.pure import fields, formats
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Deletion, Entry, EntryKind, blocks_by_entry
 from sessions_app.sessionlog.errors import BadInput, Conflict
@@ -154,7 +144,7 @@ def baseline_lines(branch: Sequence[Entry], line: Callable[[Entry], bytes]) -> l
 BlocksByEntry = Mapping[str, frozenset[int] | None]
 
 
-class CompactedWriter(ContextWriter):
+class CompactedWriter(formats.ContextWriter):
     """Appends a line with the remaining items, and the lines about the added context."""
 
     name = "compacted"
@@ -165,14 +155,14 @@ class CompactedWriter(ContextWriter):
     )
     undo = "Another such line with the fuller list brings items back, all or single ones, at any time."
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts) -> formats.Append:
         messages = self._reader.rebuild(branch).messages
         provenance = {"backup": facts.backup, "stats": deletion.stats.to_json()}
         kept = surviving_items(messages, blocks_by_entry(deletion.targets), facts)
-        return Append(compacted_lines(branch, kept, provenance, facts, _next_ordinal(facts)))
+        return formats.Append(compacted_lines(branch, kept, provenance, facts, _next_ordinal(facts)))
 
 
-def surviving_items(messages: Iterable[Message], deleted: BlocksByEntry, facts: WriteFacts) -> list[KeptItem]:
+def surviving_items(messages: Iterable[Message], deleted: BlocksByEntry, facts: formats.WriteFacts) -> list[KeptItem]:
     """The items that a deletion leaves of these messages."""
     kept = []
     for message in messages:
@@ -186,7 +176,7 @@ def compacted_lines(
     branch: Sequence[Entry],
     kept: Sequence[KeptItem],
     provenance: Mapping[str, Any],
-    facts: WriteFacts,
+    facts: formats.WriteFacts,
     ordinal: int | None,
     thread_window: str = "",
 ) -> tuple[bytes, ...]:
@@ -203,7 +193,7 @@ def compacted_lines(
     )
 
 
-def _next_ordinal(facts: WriteFacts) -> int | None:
+def _next_ordinal(facts: formats.WriteFacts) -> int | None:
     """The ordinal of the next line of the session; None if its lines have none."""
     last: int | None = facts.state.extra.get("ordinal")
     return None if last is None else last + 1
@@ -212,11 +202,11 @@ def _next_ordinal(facts: WriteFacts) -> int | None:
 class FullerList:
     """Restores deleted items with a `compacted` line that lists them in their places."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: formats.Reader) -> None:
         self._reader = reader
 
     def __call__(
-        self, branch: Sequence[Entry], messages: Sequence[Message], deleted: BlocksByEntry, facts: WriteFacts
+        self, branch: Sequence[Entry], messages: Sequence[Message], deleted: BlocksByEntry, facts: formats.WriteFacts
     ) -> tuple[bytes, ...]:
         """The lines that restore `messages`, without the blocks in `deleted`."""
         back = {message.entry.id for message in messages}
@@ -233,7 +223,7 @@ class FullerList:
         return compacted_lines(branch, kept, {"undo": True}, facts, _next_ordinal(facts))
 
 
-def _origins(branch: Sequence[Entry], facts: WriteFacts) -> dict[str, str]:
+def _origins(branch: Sequence[Entry], facts: formats.WriteFacts) -> dict[str, str]:
     """For each entry that replaces one with deleted blocks, the original entry, by id."""
     known = {entry.id for entry in branch}
     origins: dict[str, str] = {}
@@ -254,7 +244,7 @@ ID_LENGTH: Final = 36
 its segment."""
 
 
-class ThreadForkWriter(CopyingWriter):
+class ThreadForkWriter(formats.CopyingWriter):
     """Writes a new thread beside the original one."""
 
     effect = (
@@ -263,12 +253,12 @@ class ThreadForkWriter(CopyingWriter):
     )
     undo = "Delete the new thread, or continue the original one."
 
-    def __init__(self, reader: Reader, *, knows_bases: bool = True) -> None:
+    def __init__(self, reader: formats.Reader, *, knows_bases: bool = True) -> None:
         """`knows_bases`: whether the reading versions support threads that are based on others."""
         super().__init__(reader)
         self._knows_bases = knows_bases
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts) -> formats.NewFile:
         """Write the new thread. Raises BadInput `archived_thread`, `newer_thread` and `no_header`, Conflict
         `open_in_agent`.
         """
@@ -282,12 +272,12 @@ class ThreadForkWriter(CopyingWriter):
         before = _copied(branch, facts, header) if end is None else [header]
         ordinal, window = (None, "") if end is None else (end + 1, facts.session_id)
         lines = compacted_lines(branch, kept, provenance, facts, ordinal, window)
-        return NewFile(
+        return formats.NewFile(
             f"rollout-{facts.written_at:%Y-%m-%dT%H-%M-%S}-{facts.session_id}.jsonl",
             (line + b"\n" for line in chain(before, lines)),
         )
 
-    def _require_forkable(self, facts: WriteFacts, *, is_legacy: bool) -> None:
+    def _require_forkable(self, facts: formats.WriteFacts, *, is_legacy: bool) -> None:
         if ARCHIVED in facts.session.split("/"):
             raise BadInput(
                 "archived_thread",
@@ -308,19 +298,19 @@ class ThreadForkWriter(CopyingWriter):
             )
 
 
-def _with_notes(messages: Sequence[Message], kept: Sequence[KeptItem], facts: WriteFacts) -> list[KeptItem]:
+def _with_notes(messages: Sequence[Message], kept: Sequence[KeptItem], facts: formats.WriteFacts) -> list[KeptItem]:
     """The remaining items with the notes between them; a note has no entry."""
-    notes = notes_before([message.entry for message in messages], {item.entry_id for item in kept}, facts.notes)
+    notes = formats.notes_before([message.entry for message in messages], {item.entry_id for item in kept}, facts.notes)
     noted = chain.from_iterable((*map(_note_item, notes.get(item.entry_id, ())), item) for item in kept)
     return [*noted, *map(_note_item, notes.get(None, ()))]
 
 
 def _note_item(words: str) -> KeptItem:
-    content = [{"type": "input_text", "text": note_text(words)}]
+    content = [{"type": "input_text", "text": formats.note_text(words)}]
     return KeptItem("", json_bytes({"type": "message", "role": "user", "content": content}))
 
 
-def _header(branch: Sequence[Entry], facts: WriteFacts, end: int | None) -> bytes:
+def _header(branch: Sequence[Entry], facts: formats.WriteFacts, end: int | None) -> bytes:
     """The original's header with the id of the new thread, and with the end of the original as its base."""
     own = recorded_payload(facts.line(_header_entry(branch, facts)))
     meta: dict[str, Any] = {
@@ -342,7 +332,7 @@ def _header(branch: Sequence[Entry], facts: WriteFacts, end: int | None) -> byte
     return json_bytes(meta)
 
 
-def _header_entry(branch: Sequence[Entry], facts: WriteFacts) -> Entry:
+def _header_entry(branch: Sequence[Entry], facts: formats.WriteFacts) -> Entry:
     """The header of the thread, or that of its base if the branch ends there."""
     recorded = [entry for entry in branch if entry.type == "session_meta"]
     if not recorded:
@@ -351,7 +341,7 @@ def _header_entry(branch: Sequence[Entry], facts: WriteFacts) -> Entry:
     return next(own, recorded[-1])
 
 
-def _copied(branch: Sequence[Entry], facts: WriteFacts, header: bytes) -> Iterator[bytes]:
+def _copied(branch: Sequence[Entry], facts: formats.WriteFacts, header: bytes) -> Iterator[bytes]:
     """All lines of the session, each in its place, with another header."""
     replaced = _header_entry(branch, facts).number
     for number, line in enumerate(facts.lines(), 1):

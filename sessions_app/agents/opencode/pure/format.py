@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.format import Format, Generation, PlanRules, Reader
+from sessions_app.agents.pure.formats import Format, Generation, PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, model_of, newest_of
 from sessions_app.sessionlog.entries import BoundaryControl, Entry, EntryKind, Role
 from sessions_app.sessionlog.jsjson import parse, stringify, trim

@@ -16,20 +16,7 @@ from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
-from sessions_app.agents.pure.format import (
-    COPIED,
-    CURATED,
-    Change,
-    Handed,
-    NewFile,
-    RowChange,
-    RowChanges,
-    RowCopy,
-    SessionWriter,
-    WriteFacts,
-    note_text,
-    notes_before,
-)
+from sessions_app.agents.pure import formats
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Deletion, Entry, Protection, Role, Target, blocks_by_entry, tokens_of
 from sessions_app.sessionlog.jsjson import Span, json_bytes, members, parse, splice, stringify
@@ -50,7 +37,7 @@ _PRUNED: Final = (
 )
 
 
-class RowWriter(SessionWriter):
+class RowWriter(formats.SessionWriter):
     """The common base of the writers."""
 
     appends = True
@@ -60,11 +47,11 @@ class RowWriter(SessionWriter):
         """None: every part has one block, so nothing remains without it."""
         return None
 
-    def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
+    def hand(self, branch: Sequence[Entry], change: formats.Change) -> formats.Handed:
         """The changed parts, each with its new document. The client's interface cannot change messages, so the token
         count of the last reply stays.
         """
-        rows = change.changes if isinstance(change, RowChanges) else ()
+        rows = change.changes if isinstance(change, formats.RowChanges) else ()
         made = tuple(row for row in rows if row.table == PART)
         messages = {entry.id: message_id_of(entry) for entry in branch}
         parts = [
@@ -75,7 +62,7 @@ class RowWriter(SessionWriter):
             }
             for row in made
         ]
-        return Handed({"parts": parts}, RowChanges(made))
+        return formats.Handed({"parts": parts}, formats.RowChanges(made))
 
 
 class DeleteWriter(RowWriter):
@@ -88,10 +75,12 @@ class DeleteWriter(RowWriter):
     def effect_through(self, address: str) -> str:
         return f"{_DELETED}.{_SERVED.format(address)}"
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges:
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts) -> formats.RowChanges:
         deleted = {row_id_of(entry_id) for entry_id in blocks_by_entry(deletion.targets)}
-        changes = [RowChange(PART, entry.id, data_of(entry, facts), None) for entry in branch if entry.id in deleted]
-        return RowChanges((*changes, *without_usage(branch, facts)))
+        changes = [
+            formats.RowChange(PART, entry.id, data_of(entry, facts), None) for entry in branch if entry.id in deleted
+        ]
+        return formats.RowChanges((*changes, *without_usage(branch, facts)))
 
 
 class PruneWriter(RowWriter):
@@ -118,18 +107,18 @@ class PruneWriter(RowWriter):
         entry = msgspec.structs.replace(message.entry, stop_reason=CLEARED_STATUS, tokens=tokens)
         return msgspec.structs.replace(message, entry=entry, tokens=tokens)
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges:
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts) -> formats.RowChanges:
         cleared = blocks_by_entry(deletion.targets)
         changes = [
-            RowChange(PART, entry.id, data, _cleared(data, facts))
+            formats.RowChange(PART, entry.id, data, _cleared(data, facts))
             for entry in branch
             if entry.id in cleared and entry.role == Role.TOOL_RESULT
             for data in [data_of(entry, facts)]
         ]
-        return RowChanges((*changes, *without_usage(branch, facts)))
+        return formats.RowChanges((*changes, *without_usage(branch, facts)))
 
 
-def without_usage(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[RowChange]:
+def without_usage(branch: Sequence[Entry], facts: formats.WriteFacts) -> Iterator[formats.RowChange]:
     """The change that sets the tokens of the last finished reply to 0, if it reports any."""
     replies = (one for one in reversed(branch) if one.role in (Role.ASSISTANT, Role.COMPACTION_SUMMARY))
     last = next((one for one in replies if one.stop_reason not in ("", "error", ABORTED)), None)
@@ -141,10 +130,10 @@ def without_usage(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[RowCha
     raw = encoded(data)
     tokens = members(raw).get("tokens")
     if tokens is not None:
-        yield RowChange(MESSAGE, message_id, data, decoded(splice(raw, [(tokens, NO_TOKENS)])))
+        yield formats.RowChange(MESSAGE, message_id, data, decoded(splice(raw, [(tokens, NO_TOKENS)])))
 
 
-def _cleared(data: str, facts: WriteFacts) -> str:
+def _cleared(data: str, facts: formats.WriteFacts) -> str:
     """The data of a completed tool part with the client's mark: `state.time.compacted`, in milliseconds."""
     raw = encoded(data)
     mark = b'"compacted":%d' % int(facts.written_at.timestamp() * 1000)
@@ -164,7 +153,7 @@ def message_id_of(entry: Entry) -> str:
     return entry.reply.partition("/")[0]
 
 
-def data_of(entry: Entry, facts: WriteFacts) -> str:
+def data_of(entry: Entry, facts: formats.WriteFacts) -> str:
     """The exact text of the data of an entry's row."""
     raw = facts.line(entry)
     return decoded(raw if entry.role == Role.TOOL_RESULT else members(raw)["data"].of(raw))
@@ -208,13 +197,13 @@ class CopiedRow(NamedTuple):
     recorded: str
     """The data of its source."""
 
-    def as_copy(self, session_id: str) -> RowCopy:
+    def as_copy(self, session_id: str) -> formats.RowCopy:
         columns: dict[str, str | int | None] = {"id": self.id, "session_id": session_id}
         if self.message_id:
             columns["message_id"] = self.message_id
         if self.data != self.recorded:
             columns["data"] = self.data
-        return RowCopy(self.table, self.id, self.source_id, columns)
+        return formats.RowCopy(self.table, self.id, self.source_id, columns)
 
 
 class RowForkWriter(RowWriter):
@@ -229,12 +218,14 @@ class RowForkWriter(RowWriter):
     )
     undo = "To undo, continue with this session instead; the new one can be deleted in OpenCode."
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges | NewFile:
+    def write(
+        self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts
+    ) -> formats.RowChanges | formats.NewFile:
         deleted = {row_id_of(entry_id) for entry_id in blocks_by_entry(deletion.targets)}
         rows = _copied_rows(branch, deleted, facts)
         session_id = f"ses_{_descending(facts.new_id())}"
         moment = int(facts.written_at.timestamp() * 1000)
-        ending = CURATED if deleted else COPIED
+        ending = formats.CURATED if deleted else formats.COPIED
         info = facts.state.extra.get(INFO)
         if info is not None:
             recorded = parse(info.encode())
@@ -245,16 +236,16 @@ class RowForkWriter(RowWriter):
                 "time": {"created": moment, "updated": moment},
             }
             exported = (ExportRow(row.table, row.id, encoded(row.data)) for row in rows)
-            return NewFile(f"{session_id}{SUFFIX}", export_of(forked, exported))
+            return formats.NewFile(f"{session_id}{SUFFIX}", export_of(forked, exported))
         columns = {"id": session_id, **_NOT_COPIED, "time_created": moment, "time_updated": moment}
-        session = RowCopy(SESSION, session_id, facts.file_name, columns, {"title": ending})
-        return RowChanges((), (session, *(row.as_copy(session_id) for row in rows)), session_id)
+        session = formats.RowCopy(SESSION, session_id, facts.file_name, columns, {"title": ending})
+        return formats.RowChanges((), (session, *(row.as_copy(session_id) for row in rows)), session_id)
 
 
-def _copied_rows(branch: Sequence[Entry], deleted: set[str], facts: WriteFacts) -> list[CopiedRow]:
+def _copied_rows(branch: Sequence[Entry], deleted: set[str], facts: formats.WriteFacts) -> list[CopiedRow]:
     """The rows that stay with the notes between them. Their ids, by which they are sorted, are made in this order."""
     kept_ids = {entry.id for entry in branch if row_id_of(entry.id) not in deleted}
-    notes = notes_before(branch, kept_ids, facts.notes, lambda entry: entry.type == MESSAGE)
+    notes = formats.notes_before(branch, kept_ids, facts.notes, lambda entry: entry.type == MESSAGE)
     uncounted = {change.row_id: change.after for change in without_usage(branch, facts)}
     # A call is in the row of its result, and a revert in the session's.
     own = (entry for entry in branch if entry.type != REVERT and not entry.id.endswith(CALL_SUFFIX))
@@ -275,7 +266,7 @@ def _copied_rows(branch: Sequence[Entry], deleted: set[str], facts: WriteFacts) 
     return [row._replace(data=_renamed(row.data, new_ids)) for row in copied]
 
 
-def _note_rows(notes: Iterable[str], before: Sequence[Entry], facts: WriteFacts) -> Iterator[CopiedRow]:
+def _note_rows(notes: Iterable[str], before: Sequence[Entry], facts: formats.WriteFacts) -> Iterator[CopiedRow]:
     """Each note as a message of the user with one part, at the time of the message before it, so that it is sorted
     after that, and to whom the user spoke last."""
     messages = [(entry, parse(encoded(data_of(entry, facts)))) for entry in before if entry.type == MESSAGE]
@@ -286,7 +277,7 @@ def _note_rows(notes: Iterable[str], before: Sequence[Entry], facts: WriteFacts)
     part_id = next(entry.id for entry in reversed(before) if entry.type != MESSAGE)
     for words in notes:
         message_id, new_part_id = (f"{kind}_{facts.new_id()}" for kind in ("msg", "prt"))
-        part = stringify({"type": "text", "text": note_text(words)})
+        part = stringify({"type": "text", "text": formats.note_text(words)})
         yield CopiedRow(MESSAGE, message_id, source.id, "", stringify(message), "")
         yield CopiedRow(PART, new_part_id, part_id, message_id, part, "")
 

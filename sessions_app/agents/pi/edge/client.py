@@ -19,7 +19,7 @@ from sessions_app.agents.bridges import FileBridge
 from sessions_app.agents.edge.dry_resume import Scratch, run_client
 from sessions_app.agents.edge.installed_version import program_on_path
 from sessions_app.agents.pi.pure.format import OlderPiReader, PiReader, fields_of
-from sessions_app.agents.pure.format import Reader
+from sessions_app.agents.pure.formats import Reader
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.format import Format, Generation, PlanRules, Reader, SummaryFormat
+from sessions_app.agents.pure.formats import Format, Generation, PlanRules, Reader, SummaryFormat
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, UnreadableEntry, newest_of
 from sessions_app.sessionlog.entries import EditControl, Entry, EntryKind, Role, SummaryControl, tokens_of
 from sessions_app.sessionlog.jsjson import canonical

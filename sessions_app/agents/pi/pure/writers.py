@@ -12,18 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from datetime import datetime
 from typing import Any, Final
 
-from sessions_app.agents.pure.format import (
-    Append,
-    Change,
-    ContextWriter,
-    CopyingWriter,
-    Handed,
-    NewFile,
-    Reader,
-    WriteFacts,
-    note_text,
-    notes_before,
-)
+from sessions_app.agents.pure import formats
 from sessions_app.sessionlog import entries, jsjson
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.text import timestamp_of
@@ -107,7 +96,7 @@ EDITABLE_ROLES: Final = frozenset({entries.Role.USER, entries.Role.ASSISTANT, en
 EDITABLE_TYPE: Final = "custom_message"
 
 
-class ContextEditWriter(ContextWriter):
+class ContextEditWriter(formats.ContextWriter):
     """Appends edits in one write; the edited entries stay in the file."""
 
     name = "context-edit"
@@ -122,7 +111,9 @@ class ContextEditWriter(ContextWriter):
             return None
         return entries.Protection.NOT_EDITABLE
 
-    def write(self, branch: Sequence[entries.Entry], deletion: entries.Deletion, facts: WriteFacts) -> Append:
+    def write(
+        self, branch: Sequence[entries.Entry], deletion: entries.Deletion, facts: formats.WriteFacts
+    ) -> formats.Append:
         deleted = entries.blocks_by_entry(deletion.targets)
         messages = self._reader.rebuild(branch).messages
         edits = (
@@ -130,22 +121,22 @@ class ContextEditWriter(ContextWriter):
             for message in _results_first(message for message in messages if message.entry.id in deleted)
             for blocks in [deleted[message.entry.id]]
         )
-        return Append(tuple(_edit_lines(edits, branch[-1].id, facts)))
+        return formats.Append(tuple(_edit_lines(edits, branch[-1].id, facts)))
 
-    def hand(self, branch: Sequence[entries.Entry], change: Change) -> Handed:
+    def hand(self, branch: Sequence[entries.Entry], change: formats.Change) -> formats.Handed:
         """The edits without ids and times, which pi sets itself."""
-        lines = change.lines if isinstance(change, Append) else ()
+        lines = change.lines if isinstance(change, formats.Append) else ()
         edits = [
             {"targetId": edit["targetId"], "replacement": edit["replacement"]} for edit in map(jsjson.parse, lines)
         ]
-        return Handed({"edits": edits}, change)
+        return formats.Handed({"edits": edits}, change)
 
 
 def restore_lines(
     branch: Sequence[entries.Entry],
     messages: Sequence[Message],
     deleted: Mapping[str, frozenset[int] | None],
-    facts: WriteFacts,
+    facts: formats.WriteFacts,
 ) -> tuple[bytes, ...]:
     """New edits that give these messages their content again, without their deleted blocks.
 
@@ -157,7 +148,7 @@ def restore_lines(
     return tuple(_edit_lines(edits, branch[-1].id, facts))
 
 
-def _edit_lines(edits: Iterable[tuple[str, bytes | None]], parent: str, facts: WriteFacts) -> Iterator[bytes]:
+def _edit_lines(edits: Iterable[tuple[str, bytes | None]], parent: str, facts: formats.WriteFacts) -> Iterator[bytes]:
     """Edits of these entries, one after the other: each with the JSON of the new content, or None to omit the entry."""
     for target_id, content in edits:
         entry_id = facts.new_id()
@@ -186,7 +177,7 @@ NO_ENTRY: Final = "00000000"
 NOTE_TYPE: Final = "redline-note"
 
 
-class ForkWriter(CopyingWriter):
+class ForkWriter(formats.CopyingWriter):
     """Writes the remaining entries of a branch into a new session. Only parents and deleted blocks change; ids stay.
 
     The last assistant message still reports the size of the old context, so the agent would compact the fork at the
@@ -194,7 +185,7 @@ class ForkWriter(CopyingWriter):
     reported token counts are set to 0.
     """
 
-    def __init__(self, reader: Reader, *, ends_with_edit: bool) -> None:
+    def __init__(self, reader: formats.Reader, *, ends_with_edit: bool) -> None:
         super().__init__(reader)
         self._ends_with_edit = ends_with_edit
 
@@ -203,10 +194,14 @@ class ForkWriter(CopyingWriter):
         """The writer that sets reported token counts to 0, as every version that does not honour edits requires."""
         return ForkWriter(self._reader, ends_with_edit=False)
 
-    def write(self, branch: Sequence[entries.Entry], deletion: entries.Deletion, facts: WriteFacts) -> NewFile:
+    def write(
+        self, branch: Sequence[entries.Entry], deletion: entries.Deletion, facts: formats.WriteFacts
+    ) -> formats.NewFile:
         return _new_file(facts, self._lines(branch, deletion, facts))
 
-    def _lines(self, branch: Sequence[entries.Entry], deletion: entries.Deletion, facts: WriteFacts) -> Iterator[bytes]:
+    def _lines(
+        self, branch: Sequence[entries.Entry], deletion: entries.Deletion, facts: formats.WriteFacts
+    ) -> Iterator[bytes]:
         context = self._reader.rebuild(branch)
         messages = {message.entry.id: message for message in context.messages}
         deleted = entries.blocks_by_entry(deletion.targets)
@@ -222,7 +217,9 @@ class ForkWriter(CopyingWriter):
         # What precedes an entry from which a compaction keeps the context would not be sent.
         starts = {fields["firstKeptEntryId"] for fields in first_kept.values()}
         starts |= {one.control.first_kept_id or "" for one in kept if isinstance(one.control, entries.SummaryControl)}
-        notes = notes_before(branch, {entry.id for entry in kept}, facts.notes, lambda entry: entry.id not in starts)
+        notes = formats.notes_before(
+            branch, {entry.id for entry in kept}, facts.notes, lambda entry: entry.id not in starts
+        )
         for entry in kept:
             parent = yield from _note_lines(notes.get(entry.id, ()), parent, facts)
             content = _content(messages.get(entry.id), deleted.get(entry.id), facts)
@@ -238,13 +235,13 @@ class ForkWriter(CopyingWriter):
         yield from _edit_lines(((entry_id, None) for entry_id in omitted), parent, facts)
 
 
-def branch_copy(branch: Sequence[entries.Entry], facts: WriteFacts) -> NewFile:
+def branch_copy(branch: Sequence[entries.Entry], facts: formats.WriteFacts) -> formats.NewFile:
     """A new session with every recorded line of a branch, as pi's own fork makes it: labels are appended again, and
     what followed one follows the entry before it."""
     return _new_file(facts, _copied_lines(branch, facts))
 
 
-def _copied_lines(branch: Sequence[entries.Entry], facts: WriteFacts) -> Iterator[bytes]:
+def _copied_lines(branch: Sequence[entries.Entry], facts: formats.WriteFacts) -> Iterator[bytes]:
     kept = [entry for entry in branch if entry.kind is not entries.EntryKind.LABEL]
     yield jsjson.json_bytes(_header(facts))
     parent: str | None = None
@@ -257,16 +254,18 @@ def _copied_lines(branch: Sequence[entries.Entry], facts: WriteFacts) -> Iterato
     yield from _label_lines(kept, parent or "", facts)
 
 
-def _note_lines(notes: Iterable[str], parent: str | None, facts: WriteFacts) -> Generator[bytes, None, str | None]:
+def _note_lines(
+    notes: Iterable[str], parent: str | None, facts: formats.WriteFacts
+) -> Generator[bytes, None, str | None]:
     """Notes after `parent`; returns the id of the last one."""
     for words in notes:
-        entry_id, note = facts.new_id(), {"customType": NOTE_TYPE, "content": note_text(words), "display": True}
+        entry_id, note = facts.new_id(), {"customType": NOTE_TYPE, "content": formats.note_text(words), "display": True}
         yield new_line("custom_message", entry_id, parent, facts.written_at, **note)
         parent = entry_id
     return parent
 
 
-def _label_lines(kept: Sequence[entries.Entry], parent: str, facts: WriteFacts) -> Generator[bytes, None, str]:
+def _label_lines(kept: Sequence[entries.Entry], parent: str, facts: formats.WriteFacts) -> Generator[bytes, None, str]:
     """The labels of these entries as new lines after `parent`; returns the id of the last one."""
     for entry in kept:
         if entry.id in facts.labels:
@@ -276,12 +275,12 @@ def _label_lines(kept: Sequence[entries.Entry], parent: str, facts: WriteFacts) 
     return parent
 
 
-def _new_file(facts: WriteFacts, lines: Iterable[bytes]) -> NewFile:
+def _new_file(facts: formats.WriteFacts, lines: Iterable[bytes]) -> formats.NewFile:
     stamp = timestamp_of(facts.written_at).replace(":", "-").replace(".", "-")
-    return NewFile(f"{stamp}_{facts.session_id}.jsonl", (line + b"\n" for line in lines))
+    return formats.NewFile(f"{stamp}_{facts.session_id}.jsonl", (line + b"\n" for line in lines))
 
 
-def _header(facts: WriteFacts) -> dict[str, Any]:
+def _header(facts: formats.WriteFacts) -> dict[str, Any]:
     return {
         "type": "session",
         "version": facts.header.version,
@@ -292,7 +291,7 @@ def _header(facts: WriteFacts) -> dict[str, Any]:
     }
 
 
-def _content(message: Message | None, deleted: frozenset[int] | None, facts: WriteFacts) -> bytes | None:
+def _content(message: Message | None, deleted: frozenset[int] | None, facts: formats.WriteFacts) -> bytes | None:
     """The JSON of a message's content, if it differs from the recorded one."""
     if message is None or message.entry.kind is not entries.EntryKind.MESSAGE:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.pure.parser import ClaudeCodeParser
 from sessions_app.agents.claude_code.pure.reader import ClaudeCodeTree
-from sessions_app.agents.pure.format import Generation
+from sessions_app.agents.pure.formats import Generation
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import Recorded

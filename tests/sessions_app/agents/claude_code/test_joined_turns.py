@@ -14,7 +14,7 @@ from compaction_app.changes.proof import approved_messages
 from compaction_app.core.transcript import moved, prepare
 from devtools.bench.written_plans import random_plan, require_approved_context, write_plan
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.pure.format import Generation
+from sessions_app.agents.pure.formats import Generation
 from sessions_app.sessionlog.entries import Target
 from sessions_app.storage.session_loader import load_session
 from tests.budget import seeds

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from devtools.bench.written_plans import WrittenPlan, write_plan
-from sessions_app.agents.pure.format import Generation
+from sessions_app.agents.pure.formats import Generation
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Target
 from sessions_app.storage.session_loader import load_session

@@ -10,7 +10,7 @@ from typing import Any
 
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.pure.format import READER, CodexReader
-from sessions_app.agents.pure.format import WriteFacts
+from sessions_app.agents.pure.formats import WriteFacts
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Deletion, Entry, Stats, Target, Texts
 from sessions_app.sessionlog.jsjson import split_lines

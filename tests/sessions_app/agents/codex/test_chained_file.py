@@ -13,6 +13,7 @@ import pytest
 
 from sessions_app.agents.codex.edge import store
 from sessions_app.agents.codex.edge.store import RolloutReader, find_rollout
+from sessions_app.disk import files
 from sessions_app.disk.files import EDGE, Fingerprint, GrowthKind, SessionReader, scan_directory
 from sessions_app.sessionlog.session import DamageKind
 from tests.files import append_as_agent, place
@@ -205,7 +206,7 @@ def listed(monkeypatch):
         found.append(path.name)
         return scan_directory(path)
 
-    monkeypatch.setattr(store, "scan_directory", scan)
+    monkeypatch.setattr(files, "scan_directory", scan)
     store._settled_listing.cache_clear()
     return found
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.pure.parser import ItemHistory

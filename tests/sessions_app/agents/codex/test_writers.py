@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from devtools.bench.codex import can_write, certify_plan, random_plan, write_thread
 from devtools.bench.sessions import generate, read_branch, real_sessions
@@ -16,7 +15,7 @@ from devtools.bench.written_plans import notes_on
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.pure.format import OLDER_READER, READER, CodexRules
 from sessions_app.agents.codex.pure.writers import CompactedWriter, FullerList, ThreadForkWriter
-from sessions_app.agents.pure.format import NewFile, SessionWriter
+from sessions_app.agents.pure.formats import NewFile, SessionWriter
 from sessions_app.sessionlog.entries import Protection, Target
 from sessions_app.storage.session_loader import load_session
 from tests.installation import refusal

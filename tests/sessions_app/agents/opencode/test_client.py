@@ -15,8 +15,7 @@ import pytest
 
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.agents.opencode.edge import server as module
-from sessions_app.agents.opencode.edge.client import MODEL as USUAL_MODEL
-from sessions_app.agents.opencode.edge.client import SessionRows
+from sessions_app.agents.opencode.edge.client import MODEL as USUAL_MODEL, SessionRows
 from sessions_app.agents.opencode.edge.server import OpenCodeServer, is_same_row
 from sessions_app.agents.registry import model_prices, model_windows
 from sessions_app.disk.agent_database import opened_database, read_row

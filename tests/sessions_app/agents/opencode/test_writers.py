@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from devtools.bench.written_plans import notes_on, random_plan
 from sessions_app.agents.opencode.pure.lines import ExportRow, export_of, lines_of_export, with_ids
-from sessions_app.agents.pure.format import note_text
+from sessions_app.agents.pure.formats import note_text
 from sessions_app.agents.registry import agent_of
 from sessions_app.sessionlog.entries import Protection
 from sessions_app.sessionlog.errors import BadInput

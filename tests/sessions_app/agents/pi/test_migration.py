@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sessions_app.agents.pi.pure.parser import SessionParser
 from sessions_app.agents.pi.pure.repair import migrate

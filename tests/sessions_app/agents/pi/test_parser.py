@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from sessions_app.agents.pi.pure.parser import SessionParser
 from sessions_app.agents.registry import READERS

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sessions_app.agents.pi.pure.format import fields_of, message_hash, message_json
 from sessions_app.agents.pi.pure.parser import describe, recorded_prices

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from devtools.bench.damage import NEW_HEADER, damaged, unaccounted
 from devtools.bench.sessions import generate

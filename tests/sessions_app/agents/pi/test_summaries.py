@@ -5,12 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pure.format import FileLists
+from sessions_app.agents.pure.formats import FileLists
 from sessions_app.agents.registry import AGENTS
 from sessions_app.sessionlog.entries import EntryKind, Role, SummaryControl
 from tests.factories import assistant, bash, call, chain, custom, image, result, session_log, text, thinking, user

@@ -10,7 +10,7 @@ import pytest
 from sessions_app.agents.atomic.pure.format import AtomicReader
 from sessions_app.agents.pi.pure.format import OlderPiReader, PiReader
 from sessions_app.agents.pi.pure.writers import ContextEditWriter, ForkWriter
-from sessions_app.agents.pure.format import NewFile
+from sessions_app.agents.pure.formats import NewFile
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS, GENERATIONS, readers_of
 from sessions_app.sessionlog.entries import Deletion, Protection, Stats
