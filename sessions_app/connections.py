@@ -23,15 +23,13 @@ import shlex
 import shutil
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -40,6 +38,7 @@ from django.conf import settings
 from sessions_app.agents.base import Agent, Bridge
 from sessions_app.agents.edge.dry_resume import ClientUnusable
 from sessions_app.agents.edge.installed_version import installed_version, program_on_path
+from sessions_app.agents.edge.model_server import Answer, LoopbackServer
 from sessions_app.agents.registry import AGENTS
 from sessions_app.disk import configuration_file
 from sessions_app.disk.files import other_names_note, real_path, reported, sha256_of, write_private
@@ -482,7 +481,6 @@ def status_of_connection(one: connection_files.ConnectedAgent) -> ConnectionStat
 
 # Testing --------------------------------------------------------------------------------------------------
 
-HOST: Final = "127.0.0.1"
 BODY_LIMIT: Final = 1_000_000
 SECONDS: Final = 10
 """The timeout of the server's answer, in seconds."""
@@ -549,81 +547,41 @@ def try_connection(
         return ConnectionTest(True, True, f"Tested: {how}; Redline answered.")
 
 
-class Listener:
-    """A server on loopback that records the tests of a bridge, and forwards them."""
+class Listener(LoopbackServer):
+    """Records the tests of a bridge, and forwards them."""
 
     def __init__(self, token: str, url: str) -> None:
+        super().__init__()
         self.token = connection_files.new_secret()
         self.requests: list[Mapping[str, Any]] = []
         self.failures: list[str] = []
         self._onward = (token, url)
-        self._server = ThreadingHTTPServer((HOST, 0), self._handler())
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self._thread = threading.Thread(target=self._server.serve_forever, name="connection-test", daemon=True)
 
-    @property
-    def url(self) -> str:
-        return f"http://{HOST}:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def receive(self, path: str, authorization: str, body: bytes) -> tuple[int, bytes]:
-        """The status and the body of the answer to a request."""
+    def receive(self, path: str, authorization: str, raw: bytes) -> Answer:
         try:
-            requested = json.loads(body)
+            requested = json.loads(raw)
         except ValueError:
             requested = None
         if path != connection_files.PATH or authorization != f"Bearer {self.token}" or not isinstance(requested, dict):
-            return 404, b"{}"
+            return Answer.document({}, 404)
         self.requests.append(requested)
         token, url = self._onward
         if url and requested.get("test") is True:
             try:
-                status, answer = _send_on(url, token, body)
+                answer = _send_on(url, token, raw)
             except (OSError, http.client.HTTPException) as fault:
                 self.failures.append(str(fault) or type(fault).__name__)
             else:
-                if status != http.client.OK:
-                    self.failures.append(f"status {status}")
-                return status, answer
-        return 200, json.dumps(TESTED).encode()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        listener = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                self.close_connection = True
-                size = min(int(self.headers.get("content-length") or 0), BODY_LIMIT)
-                body = self.rfile.read(size)
-                status, answer = listener.receive(self.path, self.headers.get("authorization", ""), body)
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(answer)))
-                self.send_header("connection", "close")
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: Any) -> None:
-                """Nothing is logged."""
-
-        return Handler
+                if answer.status != http.client.OK:
+                    self.failures.append(f"status {answer.status}")
+                return answer
+        return Answer.document(TESTED)
 
 
-def _send_on(url: str, token: str, body: bytes) -> tuple[int, bytes]:
+def _send_on(url: str, token: str, body: bytes) -> Answer:
     parts = urlsplit(url)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     with closing(http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=SECONDS)) as server:
         server.request("POST", connection_files.PATH, body, headers)
         response = server.getresponse()
-        return response.status, response.read(BODY_LIMIT)
+        return Answer(response.status, "application/json", response.read(BODY_LIMIT))

@@ -24,7 +24,6 @@ from compaction_app.core.embedded import Unit, units_of
 from compaction_app.core.file_touches import FileCall, file_calls
 from compaction_app.core.gates import Refusal
 from compaction_app.core.review_fold import Kind, Review, Reviewer, ReviewItem, ReviewStatus, Step
-from compaction_app.core.selection import select as select_units
 from compaction_app.core.transcript import Transcript
 from compaction_app.entries.links import entry_address
 from compaction_app.lookups import known_run, known_session
@@ -187,7 +186,7 @@ class SelectionScope:
 
     def _selection(self, criterion: selection.Criterion) -> selection.ReviewSelection:
         with open_snapshot_texts(self.session.real_path(), self.prepared) as texts:
-            units = select_units(criterion, self.prepared.transcript(texts))
+            units = selection.select(criterion, self.prepared.transcript(texts))
         if isinstance(units, Refusal):
             raise BadInput("cannot_select", units.message)
         in_part = criterion.kind is selection.SelectionKind.PATTERN

@@ -24,21 +24,13 @@ from .index_store import remember_own_write
 from .indexer import index_file
 
 
-class MigratedCopy(NamedTuple):
-    """The copy: its path, its size in bytes, and its row in the index."""
-
-    path: Path
-    size: int
-    session: Session
-
-
 def copy_path(path: Path) -> Path:
     """The path of the version 3 copy of a session."""
     return path.with_name(f"{path.name.removesuffix(SESSION_SUFFIX)}.v3{SESSION_SUFFIX}")
 
 
-def write_version_3(path: Path) -> MigratedCopy:
-    """Write the copy and index it. A session of any version without a header is given one.
+def write_version_3(path: Path) -> Session:
+    """Write the copy and index it; returns its row. A session of any version without a header is given one.
 
     Raises BadInput `is_current` and `not_a_session`, and the errors of `create_beside` if the file exists already.
     """
@@ -48,7 +40,7 @@ def write_version_3(path: Path) -> MigratedCopy:
         size = create_beside(copy, lines, reader.stat())
     session = index_file(copy)
     remember_own_write(copy, size)
-    return MigratedCopy(copy, size, session)
+    return session
 
 
 def new_header(path: Path) -> Header:

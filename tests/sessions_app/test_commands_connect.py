@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from sessions_app import connections as service
+from sessions_app.disk import configuration_file
 from sessions_app.server.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.files import place, unchanged
@@ -129,7 +129,7 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(redline, tmp_pat
 def test_a_token_is_revoked_although_the_file_cannot_be_used_by_this_user(redline, settings_file, monkeypatch, step):
     connected(redline, "claude-code")
     closed = SystemFailure("permission_denied", "It cannot be used by this user.")
-    monkeypatch.setattr(service, step, mock.Mock(side_effect=closed))
+    monkeypatch.setattr(configuration_file, step, mock.Mock(side_effect=closed))
     ended = redline.call("connect", "claude-code", "--remove", "--yes")
     assert (ended.code, "`redline connect claude-code --revoke`" in ended.err) == (6, True)
     ended = redline.call("connect", "claude-code", "--revoke", "--yes")

@@ -13,7 +13,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.models import PlannerModel
 from compaction_app.planning import model_registry
-from compaction_app.planning.model_registry import models as known_models
 from compaction_app.providers.connection_test import Verdict
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
@@ -177,7 +176,7 @@ def _try(model: model_registry.ResolvedModel) -> Verdict:
 
 
 def _known(key: int) -> model_registry.ResolvedModel:
-    found = next((model for model in known_models() if model.pk == key), None)
+    found = next((model for model in model_registry.models() if model.pk == key), None)
     if found is None:
         raise Http404("That model is not there.")
     return found
@@ -277,7 +276,7 @@ def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
             return redirect("compaction:models")
         except RedlineError as failure:
             fault = failure
-    found = [model for model in known_models() if model.provider.name == known.name]
+    found = [model for model in model_registry.models() if model.provider.name == known.name]
     context = {"provider": known, "models": found, "fault": fault, **ACTIVE_NAV}
     return render(request, "models_page/remove.html", context, status=status_of(fault))
 

@@ -363,7 +363,7 @@ def reindex_session(request: HttpRequest, root: int, path: str) -> HttpResponse:
 @pages.acts_on_post(_page)
 def migrate(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Write a version 3 copy beside an older session, and go there."""
-    return _act(request, root, path, lambda found: write_version_3(found.real_path()).session)
+    return _act(request, root, path, lambda found: write_version_3(found.real_path()))
 
 
 def _act(request: HttpRequest, root: int, path: str, act: Callable[[Session], Session | None]) -> HttpResponse:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -122,27 +123,17 @@ BODY_LIMIT: Final = 1 << 29
 """The maximum size of a request in bytes; a larger one is refused."""
 
 
-class ModelRequest(NamedTuple):
-    """A request of a client: its path without the query, and its JSON document."""
+class LoopbackServer(ABC):
+    """A server on loopback that runs from `__enter__` to `__exit__`. Several threads call `receive`."""
 
-    path: str
-    body: Mapping[str, Any]
-
-
-class ModelServer:
-    """A server that runs from `__enter__` to `__exit__`. `answer` is called by several threads."""
-
-    def __init__(self, answer: Callable[[ModelRequest], Answer] | None = None) -> None:
-        self.requests: list[ModelRequest] = []
-        """The requests so far, in order of arrival."""
-        self._answer = answer or (lambda request: short_answer(request.path, request.body))
+    def __init__(self) -> None:
         # Imported here: every command loads this module, and hardly one of them starts a server.
         from http.server import ThreadingHTTPServer
 
         self._server = ThreadingHTTPServer((HOST, 0), self._handler())
         self._server.daemon_threads = True
         self._server.block_on_close = False
-        self._thread = threading.Thread(target=self._server.serve_forever, name="model-server", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, name=type(self).__name__, daemon=True)
 
     @property
     def url(self) -> str:
@@ -158,17 +149,9 @@ class ModelServer:
         self._thread.join()
         self._server.server_close()
 
-    def receive(self, path: str, raw: bytes) -> Answer:
-        """Record a request, and answer it."""
-        try:
-            body = parse(raw)
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
-            return Answer.error(400, "The body is not a JSON object")
-        request = ModelRequest(path, body)
-        self.requests.append(request)
-        return self._answer(request)
+    @abstractmethod
+    def receive(self, path: str, authorization: str, raw: bytes) -> Answer:
+        """The answer to a POST request with this path, without its query, this header and this body."""
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         from http.server import BaseHTTPRequestHandler
@@ -186,9 +169,10 @@ class ModelServer:
 
             def do_POST(self) -> None:
                 raw = _body(self)
-                path = self.path.partition("?")[0]
-                too_large = Answer.error(413, "The body is too large")
-                self._send(server.receive(path, raw) if raw is not None else too_large)
+                if raw is None:
+                    self._send(Answer.error(413, "The body is too large"))
+                else:
+                    self._send(server.receive(self.path.partition("?")[0], self.headers.get("authorization", ""), raw))
 
             def _send(self, answer: Answer) -> None:
                 self.close_connection = True
@@ -204,6 +188,36 @@ class ModelServer:
                 """Nothing is logged."""
 
         return Handler
+
+
+class ModelRequest(NamedTuple):
+    """A request of a client: its path without the query, and its JSON document."""
+
+    path: str
+    body: Mapping[str, Any]
+
+
+class ModelServer(LoopbackServer):
+    """Records the requests of a client. `answer` is called by several threads."""
+
+    def __init__(self, answer: Callable[[ModelRequest], Answer] | None = None) -> None:
+        super().__init__()
+        self.requests: list[ModelRequest] = []
+        """The requests so far, in order of arrival."""
+        self._answer = answer or (lambda request: short_answer(request.path, request.body))
+
+    def receive(self, path: str, authorization: str, raw: bytes) -> Answer:
+        """Record a request, and answer it."""
+        del authorization
+        try:
+            body = parse(raw)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            return Answer.error(400, "The body is not a JSON object")
+        request = ModelRequest(path, body)
+        self.requests.append(request)
+        return self._answer(request)
 
 
 def _body(handler: BaseHTTPRequestHandler) -> bytes | None:
