@@ -537,10 +537,9 @@ def summary_notes(agent: Agent, entry: Entry, tree: SessionTree, reader: Session
     """Notes on a summary: the entry at which the summarised branch was left, the numbers of files in its lists, and
     whether an extension wrote it.
     """
-    form = agent.format.summary_format
-    if form is None or entry.role not in _SUMMARIES:
+    if entry.role not in _SUMMARIES:
         return []
-    found = form.recorded_summary(reader.read_at(entry.offset, entry.length))
+    found = agent.format.recorded_summary(reader.read_at(entry.offset, entry.length))
     if found is None:
         return []
     notes = [_about("summarises what was left at", found.from_id, tree)] if found.from_id else []

@@ -25,6 +25,7 @@ from compaction_app.hooks import SummaryPreparation
 from compaction_app.models import AuditEntry
 from compaction_app.planning.hook_runner import TreeMove
 from compaction_app.planning.model_request import SummaryPart
+from sessions_app.agents.base import Agent
 from sessions_app.agents.pure.formats import FileLists, SummaryFormat, WriteFacts
 from sessions_app.agents.reading import Reading
 from sessions_app.document.document import Document
@@ -263,7 +264,7 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
             SummaryKind.HISTORY: summary_ranges.history_output(reserve),
             SummaryKind.TURN: summary_ranges.prefix_output(reserve),
         }
-        previous = _previous(form, found.previous_summary, line)
+        previous = _previous(reading.agent, found.previous_summary, line)
         recorded = {kind: _as_json(reading, some, line) for kind, some in messages.items()}
         parts = tuple(
             SummaryPart(
@@ -343,7 +344,7 @@ def _earlier(entries: Sequence[Entry], line: ReadLine) -> list[Mapping[str, Any]
     return [json.loads(line(entry)) for entry in entries if entry.role in _SUMMARIES]
 
 
-def _previous(form: SummaryFormat, entry: Entry | None, line: ReadLine) -> str:
+def _previous(agent: Agent, entry: Entry | None, line: ReadLine) -> str:
     """The text of the summary that is updated."""
-    found = form.recorded_summary(line(entry)) if entry is not None else None
+    found = agent.format.recorded_summary(line(entry)) if entry is not None else None
     return found.text if found is not None else ""

@@ -251,7 +251,7 @@ def test_after_a_branch_summary_pi_continues_where_it_says(work):
         before = work.context(parent_id).messages if parent_id is not None else ()
         now = PiReader().rebuild(loaded.tree.branch(loaded.leaf_id)).messages
         assert [one.entry.id for one in now] == [*(one.entry.id for one in before), "a1b2c3d4"]
-        assert FORMAT.recorded_summary(line).files == files
+        assert PI.format.recorded_summary(line).files == files
 
 
 @pytest.mark.parametrize("keep", [1, 5_000, 20_000])

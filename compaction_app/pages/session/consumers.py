@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -108,45 +107,34 @@ class ShownBranch(msgspec.Struct, frozen=True, rename={"start": "from", "end": "
         return said if is_valid and (said.count > 0) == bool(said.last) else None
 
 
-@dataclass(frozen=True, slots=True)
-class BranchNews:
-    """The differences between a view and the page."""
-
-    entries: Sequence[Entry]
-    """The entries after the last one of the page's view."""
-    count: int
-    """The present number of entries of the view."""
-    change: str
-    """Why these entries do not continue the page, as a sentence without a full stop; empty if they do."""
-
-
-def news_of(state: BranchState, shown: ShownBranch) -> BranchNews:
-    """The news for a page."""
+def news_of(state: BranchState, shown: ShownBranch) -> tuple[Sequence[Entry], str]:
+    """The entries after the last one of a page, and why they do not continue it: a sentence without a full stop; empty
+    if they do.
+    """
     listed = state.listed[shown.view]
-    count = len(listed)
-    if not shown.count or (shown.count <= count and listed[shown.count - 1].id == shown.last):
-        return BranchNews(listed[shown.count :], count, "")
+    if not shown.count or (shown.count <= len(listed) and listed[shown.count - 1].id == shown.last):
+        return listed[shown.count :], ""
     is_on_branch = any(entry.id == shown.last for entry in state.branch)
-    return BranchNews((), count, COMPACTED if is_on_branch else ANOTHER_BRANCH)
+    return (), COMPACTED if is_on_branch else ANOTHER_BRANCH
 
 
 def draw_news(key: int, shown: ShownBranch, now: datetime) -> str:
     """The news for a page, as its changed parts. Raises the errors of reading a session."""
     session = Session.objects.shown().select_related("root").get(pk=key)
     state = branch_state(session)
-    news = news_of(state, shown)
+    entries, change = news_of(state, shown)
     activity = live_signs(session, now)
-    start, end = (0, 0) if news.change else (shown.start, shown.end)
+    start, end = (0, 0) if change else (shown.start, shown.end)
     context: dict[str, Any] = {
         "session": session,
         "size": state.size,
         "activity": activity,
         "title": page_title(session, activity),
-        "news": news,
-        "tokens": sum(state.kept[entry.id].tokens for entry in news.entries if entry.id in state.kept),
+        "news": {"entries": entries, "count": len(state.listed[shown.view]), "change": change},
+        "tokens": sum(state.kept[entry.id].tokens for entry in entries if entry.id in state.kept),
         "page": view_address(session, shown.view),
         "apart": True,
     }
-    if news.change != ANOTHER_BRANCH and shown.drawn != version_of(session, start, end):
+    if change != ANOTHER_BRANCH and shown.drawn != version_of(session, start, end):
         context["sidebar"] = surroundings_of(session, state, shown.view, "", start, end)
     return render_to_string("session_page/news.html", context)

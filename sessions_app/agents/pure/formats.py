@@ -467,13 +467,14 @@ class SummaryFormat:
         recorded = {"summary": summary, "firstKeptEntryId": first_kept_id, "tokensBefore": tokens_before}
         return self.new_line("compaction", entry_id, parent_id, moment, **recorded, **_origin(files, from_hook))
 
-    def recorded_summary(self, line: bytes) -> RecordedSummary | None:
-        """The fields of the line of a summary of either kind; None if it is another line."""
-        recorded = fields.object_in(line.removeprefix(BOM_UTF8))
-        if recorded is None or fields.text(recorded, "type") not in _SUMMARIES:
-            return None
-        text, from_id = fields.text(recorded, "summary"), fields.text_or_none(recorded, "fromId")
-        return RecordedSummary(text, _recorded_lists(recorded), _is_from_hook(recorded), from_id)
+
+def recorded_summary(line: bytes) -> RecordedSummary | None:
+    """The fields of a line of pi with a summary of either kind; None if it is another line."""
+    recorded = fields.object_in(line.removeprefix(BOM_UTF8))
+    if recorded is None or fields.text(recorded, "type") not in _SUMMARIES:
+        return None
+    text, from_id = fields.text(recorded, "summary"), fields.text_or_none(recorded, "fromId")
+    return RecordedSummary(text, _recorded_lists(recorded), _is_from_hook(recorded), from_id)
 
 
 def _sections(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -619,6 +620,10 @@ class Format(ABC):
         recorded content.
         """
         return ()
+
+    def recorded_summary(self, line: bytes) -> RecordedSummary | None:
+        """The fields of the line of a summary; None if it is another line, or the agent records none in lines."""
+        return None
 
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         """The comparison of the requests that a session records with its reading; None if it records none."""

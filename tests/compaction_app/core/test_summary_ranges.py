@@ -329,7 +329,7 @@ def check_recorded_lists(loaded: LoadedSession) -> None:
         )
 
     for entry in entries:
-        recorded = PI.format.summary_format.recorded_summary(lines[entry.id])
+        recorded = PI.format.recorded_summary(lines[entry.id])
         if recorded is None or recorded.files is None:
             continue
         branch = loaded.tree.branch(entry.id)[:-1]

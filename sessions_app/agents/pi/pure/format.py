@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.formats import Format, Generation, PlanRules, Reader, SummaryFormat
+from sessions_app.agents.pure.formats import Format, Generation, PlanRules, Reader, SummaryFormat, recorded_summary
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, UnreadableEntry, newest_of
 from sessions_app.sessionlog.entries import EditControl, Entry, EntryKind, Role, SummaryControl, tokens_of
 from sessions_app.sessionlog.jsjson import canonical
@@ -215,6 +215,7 @@ class PiFormat(Format):
     migrate = staticmethod(migrate)
     repair = staticmethod(repair)
     recorded_prices = staticmethod(recorded_prices)
+    recorded_summary = staticmethod(recorded_summary)
     current_version = CURRENT_VERSION
     summary_format: SummaryFormat | None = SummaryFormat(new_line, honours_compactions=True)
     generations: Sequence[Generation] = (

@@ -233,7 +233,7 @@ def test_each_change_has_a_reason(original, reasons):
 def test_a_record_whose_type_is_no_text_is_repaired_like_any_other_unknown_one(recorded_type):
     odd = A | {"type": recorded_type}
     assert copied([HEADER, odd]) == ([HEADER, odd], b"")
-    assert PI.format.summary_format.recorded_summary(raw(odd)) is None
+    assert PI.format.recorded_summary(raw(odd)) is None
     assert [one.data for one in fragments(raw(odd) + b"{", is_first=False)] == [None]
 
 

@@ -110,8 +110,8 @@ def test_the_line_of_a_branch_summary_is_read_as_what_was_written(words, read, m
     entry = session_log([*chain(user("a"), user("b")), line]).entries[-1]
     assert (entry.id, entry.parent_id, entry.role) == ("s1", parent_id, Role.BRANCH_SUMMARY)
     assert (entry.empty, entry.timestamp) == (not words, "2026-11-23T10:00:00.123Z")
-    assert FORMAT.recorded_summary(line) == (words, files, from_hook, "e2")
-    assert FORMAT.recorded_summary(line).files == files
+    assert PI.format.recorded_summary(line) == (words, files, from_hook, "e2")
+    assert PI.format.recorded_summary(line).files == files
     assert ("fromHook" in json.loads(line)) is from_hook
 
 
@@ -124,7 +124,7 @@ def test_the_line_of_a_compaction_is_read_as_what_was_written(words, read, modif
     entry = session_log([*chain(user("a"), user("b")), line]).entries[-1]
     assert (entry.kind, entry.parent_id) == (EntryKind.SUMMARY, "e2")
     assert entry.control == SummaryControl("e1", is_verbatim=False)
-    assert FORMAT.recorded_summary(line) == (words, files, from_hook, None)
+    assert PI.format.recorded_summary(line) == (words, files, from_hook, None)
     assert json.loads(line)["tokensBefore"] == tokens
 
 
@@ -132,7 +132,7 @@ def test_the_line_of_a_compaction_is_read_as_what_was_written(words, read, modif
     "line", [b"", b"{", b"[]", b'{"type":"message"}', b'{"type":"compaction"}', b'{"type":"compaction","details":{}}']
 )
 def test_a_line_without_lists_has_no_files(line):
-    recorded = FORMAT.recorded_summary(line)
+    recorded = PI.format.recorded_summary(line)
     assert recorded is None or recorded.files is None
 
 
