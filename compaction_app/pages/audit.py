@@ -1,6 +1,6 @@
 """The page of the audit log: the state of its chain, and its entries, newest first."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +39,7 @@ class AuditRow:
     run_id: int | None
     """The run of the compaction, if there is one."""
     certificate: Certificate | None
-    said: tuple[str, str, str] | None
+    said: Mapping[str, str] | None
     """For a move or a label, if its session is shown and has the entry: see `_said`."""
 
     @property
@@ -91,9 +91,10 @@ def _row(entry: AuditEntry, session: Session | None, run_id: int | None) -> Audi
     )
 
 
-def _said(entry: AuditEntry, session: Session) -> tuple[str, str, str] | None:
-    """The entry whose id ends the description of a change: the words before the id, such as `to` or `“a label” on`, the
-    entry's text, and its address."""
+def _said(entry: AuditEntry, session: Session) -> Mapping[str, str] | None:
+    """The entry whose id ends the description of a change: the words `before` the id, such as `to` or `“a label” on`,
+    the `words` of the entry, and its `address`.
+    """
     before, _, entry_id = entry.writer.rpartition(" ")
     key = session.entries.filter(entry_id=entry_id).values_list("pk", flat=True).last()
     found = entries_at([key]).get(key) if key is not None else None
@@ -104,7 +105,8 @@ def _said(entry: AuditEntry, session: Session) -> tuple[str, str, str] | None:
     except RedlineError:
         return None  # the page of its session explains what is wrong with the file
     words = beginning_of(" ".join(text.split()), WORDS_SHOWN)
-    return (before, words, entry_address(session.get_absolute_url(), entry_id)) if words else None
+    address = entry_address(session.get_absolute_url(), entry_id)
+    return {"before": before, "words": words, "address": address} if words else None
 
 
 def _sessions_at(paths: Iterable[str]) -> dict[str, Session]:

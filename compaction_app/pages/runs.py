@@ -57,6 +57,7 @@ def runs(request: HttpRequest) -> HttpResponse:
         "filters": [
             (name, words, sum(counts.get(state, 0) for state in states)) for name, (words, states) in _FILTERS.items()
         ],
+        "total": sum(counts.values()),
         "chosen": chosen,
         "chosen_words": _FILTERS[chosen][0],
         "waiting": Run.objects.unseen().numbers(),
