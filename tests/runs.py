@@ -3,7 +3,7 @@
 from django.utils import timezone
 
 from compaction_app.changes.change import Applied, Confirmations
-from compaction_app.changes.compaction import approval, commit_run, preflight_of
+from compaction_app.changes.compaction import approval, commit, preflight_of
 from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Proposal, Run
@@ -43,5 +43,5 @@ def failure_of(run: Run) -> str:
 def commit_approved(run: Run, writer: str = "", **confirmations: bool) -> Applied:
     """Commit what is approved, as the page of the commit shows it now."""
     now = timezone.now()
-    shown = preflight_of(approval(run), now, writer).digest()
-    return commit_run(run, Confirmations(**confirmations), shown, now, writer)
+    approved = approval(run, writer)
+    return commit(approved, Confirmations(**confirmations), now, shown=preflight_of(approved, now).digest())

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from compaction_app.changes.change import Confirmations
-from compaction_app.changes.compaction import approval, commit_run, preflight_of
+from compaction_app.changes.compaction import approval, commit
 from compaction_app.core.groups import Grouping
 from compaction_app.core.review_fold import Kind
 from compaction_app.models import Compaction, Run
@@ -135,7 +135,7 @@ def test_all_pages_of_one_walk_agree(browser, redline, root, name):
     assert promised["plan"].present.state.size == path.stat().st_size
     exports_agree(browser, redline, account)
 
-    commit_run(run, ALL, preflight_of(approval(run), timezone.now()).digest(), timezone.now())
+    commit(approval(run), ALL, timezone.now())
     compaction = Compaction.objects.get(run=run)
     if promised["plan"].writer.appends:
         assert promised["file_bytes_after"] == path.stat().st_size

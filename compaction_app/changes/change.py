@@ -245,7 +245,7 @@ class ChangePlan(PlannedChange):
         Raises BadInput `not_in_database` for documents, which are read-only, and the errors of `make`.
         """
         present = self.present
-        agent = agent_at(present.path)
+        agent = present.agent
         if agent.store.database(present.path) is None and agent.store.export(present.path) is None:
             return None
         with lines_of(present) as line:
@@ -480,7 +480,7 @@ class _Steps:
 def write_facts(present: LoadedSession, line: ReadLine, backup: Path, now: datetime) -> WriteFacts:
     """A writer's input other than the branch and the deletion. The session must have a header."""
     assert present.log.header is not None  # noqa: S101  # `require_writable` refuses others
-    agent = agent_at(present.path)
+    agent = present.agent
     elsewhere = agent.store.open_elsewhere(present.path)
     return WriteFacts(
         new_id=_new_ids(present, agent).__next__,
@@ -508,7 +508,7 @@ def _title_of(present: LoadedSession) -> str:
 
 def _complete_lines(session: LoadedSession) -> Iterator[bytes]:
     """The lines that the session had when it was loaded."""
-    with agent_at(session.path).store.open(session.path) as reader:
+    with session.agent.store.open(session.path) as reader:
         for line in split_lines(reader.chunks(0)):
             if line.end > session.log.state.next_offset:
                 return
@@ -528,13 +528,13 @@ def _new_ids(present: LoadedSession, agent: Agent) -> Iterator[str]:
 @contextmanager
 def lines_of(session: LoadedSession) -> Iterator[ReadLine]:
     """A context manager that yields a reader for the recorded lines of a session's entries."""
-    with agent_at(session.path).store.open(session.path) as reader:
+    with session.agent.store.open(session.path) as reader:
         yield line_reader(reader)
 
 
 def _require_unchanged(present: LoadedSession) -> None:
     """Raise Conflict `session_changed` if the bytes that a fork was made of are not the ones that were judged."""
-    with agent_at(present.path).store.open(present.path) as reader:
+    with present.agent.store.open(present.path) as reader:
         growth = reader.growth(present.fingerprint)
     if growth.kind is GrowthKind.REWRITTEN:
         raise Conflict(
@@ -579,7 +579,7 @@ def changed_session(path: Path, connection: sqlite3.Connection) -> Iterator[tupl
 
 def require_same_rows(present: LoadedSession, connection: sqlite3.Connection) -> None:
     """Raise Conflict `session_changed` if the session is not the one that was judged."""
-    with agent_at(present.path).store.open_within(present.path, connection) as reader:
+    with present.agent.store.open_within(present.path, connection) as reader:
         growth = reader.growth(present.fingerprint)
     if growth.kind is not GrowthKind.UNCHANGED:
         raise Conflict(
@@ -591,7 +591,7 @@ def require_same_rows(present: LoadedSession, connection: sqlite3.Connection) ->
 @contextmanager
 def _lines_before(present: LoadedSession, database: Path) -> Iterator[ReadLine]:
     """A function that reads the recorded lines of a session's entries, even after its rows change."""
-    agent = agent_at(present.path)
+    agent = present.agent
     with session_copy(database, agent.store.session_tables, present.path.name, NOTHING_WRITTEN) as copy:
         require_same_rows(present, copy)
         with agent.store.open_within(present.path, copy) as reader:

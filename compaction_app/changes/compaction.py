@@ -27,11 +27,10 @@ from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import after_compact, is_from_hook
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
-from compaction_app.runs.reviews import approved_of, pins_of
+from compaction_app.runs.reviews import PlanVersion, approved_of, pins_of, plan_version
 from compaction_app.session_activity import Activity, activity_of, append_needs, confirmation
 from sessions_app.agents.base import AgentServer
 from sessions_app.agents.pure.formats import Change, PlanRules, SessionWriter, WriteFacts, note_text
-from sessions_app.agents.registry import agent_at
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.context import Tally
@@ -69,46 +68,52 @@ class Approved:
     """The reviewed run; it is committed together with the line, or not at all."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Notes of the user, each by the first entry of the span that it replaces: see `Run.notes`."""
-    is_awaited: bool = False
-    """Whether the agent that has the session open waits for this plan, and so does not continue from an older state."""
     is_less_by_decision: bool = False
     """Whether an agent waits or waited for this plan and a human rejected a part of the proposals. That is the
     decision: if the plan misses its target, no second confirmation is needed."""
     rule: str = ""
     """The rule that approved it instead of a human, in words; empty if a human approved it."""
+    version: PlanVersion | None = None
+    """The version of the run's plan that was approved; None without a run."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the agent that has the session open waits for this plan, and so does not continue from an older
+        state."""
+        return self.run is not None and self.run.handshakes.open().exists()
 
 
-def require_writable(loaded: LoadedSession) -> None:
+def require_writable(present: Document) -> None:
     """Raise BadInput if a session cannot be written to: `read_only_agent`, `no_header`, `subagent`, `needs_migration`
     or `unknown_version`."""
-    agent = agent_at(loaded.path)
-    version, current = loaded.log.version, agent.format.current_version
-    why = agent.store.read_only(loaded.path)
+    agent, header = present.agent, present.log.header
+    version, current = present.log.version, agent.format.current_version
+    why = agent.store.read_only(present.path)
     if why:
-        raise BadInput("read_only_agent", f"Nothing was written for {loaded.path}. {why}")
-    if loaded.log.header is None:
+        raise BadInput("read_only_agent", f"Nothing was written for {present.path}. {why}")
+    if header is None:
         raise BadInput(
             "no_header",
-            f"{loaded.path} has no session header: agents reject such a file, and Atomic before 0.9.4 empties it on "
+            f"{present.path} has no session header: agents reject such a file, and Atomic before 0.9.4 empties it on "
             "opening. Nothing was written. `redline migrate-session` writes a copy with a header beside it, which can "
             "be compacted.",
         )
-    if loaded.log.header.is_subagent:
+    if header.is_subagent:
         raise BadInput(
             "subagent",
-            f"{loaded.path} is the session of a subagent, which only the session that started it continues. "
+            f"{present.path} is the session of a subagent, which only the session that started it continues. "
             "Nothing was written. Compact the session that started it.",
         )
     if version < current:
         raise BadInput(
             "needs_migration",
-            f"{loaded.path} is a version {version} session. Nothing was written. "
+            f"{present.path} is a version {version} session. Nothing was written. "
             "`redline migrate-session` writes a version 3 copy beside it, which can be compacted.",
         )
     if version > current:
         raise BadInput(
             "unknown_version",
-            f"{loaded.path} is a version {version} session, which Redline does not know. Nothing was written.",
+            f"{present.path} is a version {version} session, which Redline does not know. Nothing was written.",
         )
 
 
@@ -171,11 +176,7 @@ class Preflight(ChangePlan):
 
     def require_shown(self, shown: str | None) -> None:
         if self.approved.run is not None and shown not in (None, self.digest()):
-            raise Conflict(
-                "plan_differs",
-                f"The plan of run {self.approved.run.pk} is no longer the one on this page. {self.NOT_DONE} Review it "
-                "again.",
-            )
+            raise plan_differs(self.approved.run)
         super().require_shown(shown)
 
     def make(self, facts: WriteFacts) -> Change:
@@ -249,8 +250,8 @@ def context_tally(present: Document, leaf_id: str) -> Tally:
     )
 
 
-def check_plan(approved: Approved, present: Document, now: datetime, writer_name: str = "") -> Preflight:
-    """Check an approved plan against the current session, for the writer of this name.
+def check_plan(approved: Approved, present: Document, now: datetime) -> Preflight:
+    """Check an approved plan against the current session, for its writer.
 
     Raises BadInput `no_header`, `subagent`, `needs_migration`, `unknown_version`, `unknown_writer`, `refused_writer`
     and `not_writable`, Conflict `other_branch`, `reader_changed`, `plan_refused` and `plan_changed`.
@@ -263,20 +264,22 @@ def check_plan(approved: Approved, present: Document, now: datetime, writer_name
             f"{present.path} was planned as {approved.reader} reads it, and is now read as {reading.reader.name}, "
             f"because {reading.reason}. Nothing was written. Plan again.",
         )
-    writer = reading.writer(writer_name or approved.writer)
+    writer = reading.writer(approved.writer)
     parent_id = _parent_of(approved, present)
     _require_writer_may(approved, present, writer)
-    validated = _validate_again(approved, present, parent_id, reading.rules(writer.name))
+    rules = reading.rules(writer.name)
+    validated = _validate_again(approved, present, parent_id, rules)
+    meets_target = approved.is_less_by_decision or _meets_target(approved, validated, rules)
+    notes = _notes(approved, present, parent_id, writer)
     activity = activity_of(present.row, present.state, now)
-    torn = find_torn_line(present.path)
+    torn = find_torn_line(present.agent, present.path)
     needs = dict(_needs(approved, present, parent_id, activity, torn)) if writer.appends else {}
-    if not approved.is_less_by_decision and not _meets_target(approved, validated, reading.rules(writer.name)):
+    if not meets_target:
         needs["below_target"] = TargetNotMet(
             "target_not_met",
             f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than required. "
             "Nothing was written. To write it anyway, use --allow-below-target.",
         )
-    notes = _notes(approved, present, parent_id, writer)
     return Preflight(activity, needs, torn, now, present, approved, parent_id, validated, writer, notes)
 
 
@@ -418,12 +421,13 @@ def _sources(session: LoadedSession, leaf_id: str, rules: PlanRules) -> dict[str
 # ---- the commit ----------------------------------------------------------------------------------------------
 
 
-def approval(run: Run, rule: str = "") -> Approved:
-    """The approved plan of a run, in the form that `commit` takes; for `rule` see `Approved`.
+def approval(run: Run, writer: str = "", rule: str = "") -> Approved:
+    """The approved plan of a run, to be recorded by the writer of this name; for `rule` see `Approved`.
 
     Raises Conflict `wrong_state` and `session_rewritten`, BadInput `nothing_approved`.
     """
     run.require_state(REVIEWABLE, "Nothing was written.")
+    version = plan_version(run)
     validated, pins, origins = approved_of(run)
     if validated is None or not validated.targets:
         raise BadInput(
@@ -439,69 +443,55 @@ def approval(run: Run, rule: str = "") -> Approved:
         planner=run.planner,
         origins={target: origins.get(target, BY_PAIR) for target in validated.targets},
         reader=prepared.reader,
-        writer=prepared.writer,
+        writer=writer or prepared.writer,
         restraints=Restraints(pins=frozenset(pins), thinking_guard=run.thinking_guard),
         reason=run.reason,
         run=run,
         notes=run.notes,
-        is_awaited=run.handshakes.open().exists(),
         # Once the agent has closed the session, it no longer waits for the change.
         is_less_by_decision=run.handshakes.unfinished().exists() and bool(pins_of(run)[0]),
         rule=rule,
+        version=version,
     )
 
 
-def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> Applied[Preflight]:
-    """Record the approved deletion with its writer.
-
-    Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is unchanged, unless
-    the message says otherwise.
-    """
-    require_writable(approved.document)
-    run = approved.run
-
-    def plan_now() -> Preflight:
-        validated = approved_of(run)[0] if run is not None else None
-        if run is not None and (validated is None or validated.targets != approved.targets):
-            raise Conflict(
-                "plan_differs",
-                f"The approved plan of run {run.pk} has changed: decisions were made in the browser. Nothing was "
-                "written.",
-            )
-        return preflight_of(approved, now)
-
-    meanwhile = block_decisions(run, now) if run is not None else None
-    return apply(approved.document.path, plan_now, confirmations, meanwhile=meanwhile)
-
-
-def commit_run(
-    run: Run,
+def commit(
+    approved: Approved,
     confirmations: Confirmations,
-    shown: str | None,
     now: datetime,
-    writer: str = "",
-    rule: str = "",
+    *,
+    shown: str | None = None,
     handshake: int | None = None,
 ) -> Applied[Preflight]:
-    """Record the approved plan of a run with a writer, if it is the one that was shown: `shown` is the digest of that
-    preflight; None if the approved plan cannot have changed since. `rule` names the rule that approved it instead of a
-    human; `handshake` is the approved one that is carried out.
+    """Record an approved plan with its writer, if it is the one that was shown: `shown` is the digest of that
+    preflight; None if there was none. `handshake` is the approved one that is carried out.
 
-    Until it ends, no decisions on the run are accepted. Raises the errors of `commit`, `block_decisions` and
-    `approval`, and Conflict `plan_differs`.
+    Until it ends, no decisions on its run are accepted. Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and
+    SystemFailure; then the session is unchanged, unless the message says otherwise.
     """
+    meanwhile = block_decisions(approved.run, now, handshake) if approved.run is not None else None
 
     def plan_now() -> Preflight:
-        return preflight_of(approval(run, rule), now, writer)
+        return preflight_of(approved, now)
 
-    meanwhile = block_decisions(run, now, handshake)
-    path = run.session.real_path()
-    return apply(path, plan_now, confirmations, shown=shown, meanwhile=meanwhile)
+    return apply(approved.document.path, plan_now, confirmations, shown=shown, meanwhile=meanwhile)
 
 
-def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflight:
-    """The effect a commit would have now. Raises the errors of `commit_run` before it writes."""
-    return check_plan(approved, approved.document.now(), now, writer)
+def preflight_of(approved: Approved, now: datetime) -> Preflight:
+    """The effect a commit would have now. Raises the errors of `check_plan`, and Conflict `plan_differs` if something
+    was decided in its run since."""
+    if approved.run is not None and plan_version(approved.run) != approved.version:
+        raise plan_differs(approved.run)
+    present = approved.document.now()
+    return check_plan(approved, present, now)
+
+
+def plan_differs(run: Run) -> Conflict:
+    return Conflict(
+        "plan_differs",
+        f"The plan of run {run.pk} is no longer the one that was shown: something was decided since, or the session "
+        "changed. Nothing was written. Review it again.",
+    )
 
 
 @contextmanager

@@ -279,7 +279,7 @@ def plan_append(path: Path, make: MakeChange, now: datetime, draft: int | None =
     require_writable(present)
     change = make(present)
     activity = activity_of(present.row, present.state, now)
-    torn = find_torn_line(present.path)
+    torn = find_torn_line(present.agent, present.path)
     needs = dict(append_needs(str(present.path), activity, torn, NOT_APPENDED))
     return AppendPlan(activity, needs, torn, now, present, change, draft)
 

@@ -315,7 +315,7 @@ def plan_undo(state: CompactionState, present: Document, wanted_ids: Collection[
         _require_no_dependents(made[0], reading)
     touched = state.created if state.created is not None and way is UndoWay.REMOVAL else present.path
     activity = activity_of(session_row(touched), reading.agent.store.state(touched), now)
-    torn = find_torn_line(present.path) if way.appends else None
+    torn = find_torn_line(present.agent, present.path) if way.appends else None
     plan = UndoPlan(
         now=now,
         present=present,
@@ -486,7 +486,7 @@ def compaction_state(row: Compaction, present: LoadedSession) -> CompactionState
 
     Raises Conflict with a code of NOT_IN_FORCE; for a compaction of rows also `rows_changed` and `backup_gone`.
     """
-    if agent_at(present.path).store.database(present.path) is not None:
+    if present.agent.store.database(present.path) is not None:
         return _state_of_rows(row, present)
     if row.created:
         return _state_of_fork(row, present)
@@ -528,7 +528,7 @@ def latest_state(session: Session, present: LoadedSession) -> CompactionState:
     Of compactions that changed rows, only the latest is considered, as it may hide earlier ones. Raises BadInput
     `no_compaction`, Conflict `rows_changed` and `backup_gone`.
     """
-    is_in_database = agent_at(present.path).store.database(present.path) is not None
+    is_in_database = present.agent.store.database(present.path) is not None
     found = list(islice(_states(session, present), 1 if is_in_database else None))
     recorded = session.own_entries
     for entry in reversed(present.tree.branch(present.leaf_id)):
@@ -725,7 +725,7 @@ def texts_with(
 
     Raises Conflict `session_rewritten` if the session no longer has these entries.
     """
-    agent = agent_at(present.path)
+    agent = present.agent
     with _preview(row, back, present) as connection:
         if connection is None:
             return present.texts(entries)
@@ -739,7 +739,7 @@ def _preview(
 ) -> Iterator[sqlite3.Connection | None]:
     """A copy of the session's rows with these targets brought back; None if the compaction changed no rows of the
     session."""
-    agent = agent_at(present.path)
+    agent = present.agent
     database = agent.store.database(present.path)
     if database is None or row.created:
         yield None

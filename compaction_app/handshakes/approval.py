@@ -29,13 +29,7 @@ import msgspec
 from django.db import DatabaseError, transaction
 
 from compaction_app.changes import change as changes
-from compaction_app.changes.compaction import (
-    Preflight,
-    approval as approval_of,
-    block_decisions,
-    commit_run,
-    preflight_of,
-)
+from compaction_app.changes.compaction import Approved, Preflight, approval, block_decisions, commit, preflight_of
 from compaction_app.changes.proof import ReadLine, Rebuilt, context_with
 from compaction_app.changes.records import BackupNote, CommitNote, MadeChange, record, record_backup
 from compaction_app.core.handshake_states import HandshakeState, NextStep
@@ -80,14 +74,11 @@ class AppliedBy(Enum):
 class ReviewedPlan:
     """The decision to approve a plan for a waiting agent."""
 
+    approved: Approved
     confirmations: changes.Confirmations
     now: datetime
     shown: str | None = None
-    """The digest of the preflight that was shown; None if the approved plan cannot have changed since."""
-    writer: str = ""
-    """The chosen writer; empty for the one for which it was planned."""
-    rule: str = ""
-    """The rule that approved it instead of a human, in words; empty if a human approved it."""
+    """The digest of the preflight that was shown; None if there was none."""
 
 
 def applied_by(handshake: Handshake, writer: SessionWriter) -> AppliedBy:
@@ -97,28 +88,28 @@ def applied_by(handshake: Handshake, writer: SessionWriter) -> AppliedBy:
     return AppliedBy.REDLINE_LATER if writer.appends else AppliedBy.REDLINE_NOW
 
 
-def approve(handshake: Handshake, approval: ReviewedPlan) -> None:
-    """Approve the plan in the review of the agent's run.
+def approve(handshake: Handshake, plan: ReviewedPlan) -> None:
+    """Approve the reviewed plan of the agent's run.
 
-    Raises Conflict `wrong_state` and `moved_on`, and the errors of `commit_run`. Then nothing was written, and the
-    agent still waits.
+    Raises Conflict `wrong_state` and `moved_on`, and the errors of `commit`. Then nothing was written, and the agent
+    still waits.
     """
-    run = handshake.run
+    run, now = handshake.run, plan.now
     if run is None or not handshake.is_open:
         raise wrong_state(handshake, NOT_APPROVED)
-    preflight = _preflight(run, approval)
+    preflight = preflight_of(plan.approved, now)
     require_same_place(handshake, preflight)
     applied = applied_by(handshake, preflight.writer)
     if applied is AppliedBy.AGENT:
-        _hand_over(handshake, run, approval)
+        _hand_over(handshake, run, plan)
     elif applied is AppliedBy.REDLINE_LATER:
-        _write_later(handshake, run, approval)
+        _write_later(handshake, run, plan)
     else:
-        written = commit_run(run, approval.confirmations, approval.shown, approval.now, approval.writer, approval.rule)
+        written = commit(plan.approved, plan.confirmations, now, shown=plan.shown)
         # The agent may have polled since it was written, and received an answer.
-        Handshake.objects.filter(pk=handshake.pk).update(writer=written.plan.writer.name, rule=approval.rule)
+        Handshake.objects.filter(pk=handshake.pk).update(writer=written.plan.writer.name, rule=plan.approved.rule)
         handshake.refresh_from_db()
-        advance(handshake, approval.now)
+        advance(handshake, now)
 
 
 def cancel_approved(handshake: Handshake, now: datetime) -> None:
@@ -201,16 +192,14 @@ def confirm(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> No
 # ---- the approval ------------------------------------------------------------------------------------------
 
 
-def _preflight(run: Run, approval: ReviewedPlan) -> Preflight:
-    """The approved plan, checked against the present session."""
-    return preflight_of(approval_of(run, approval.rule), approval.now, approval.writer)
-
-
-def _require_same(handshake: Handshake, preflight: Preflight, approval: ReviewedPlan) -> None:
-    """Require that a preflight is the shown one, at the entry at which the agent waits, and confirmed."""
-    preflight.require_shown(approval.shown)
+def _require_same(handshake: Handshake, plan: ReviewedPlan) -> Preflight:
+    """The plan, checked against the present session: the shown one, at the entry at which the agent waits, and
+    confirmed."""
+    preflight = preflight_of(plan.approved, plan.now)
+    preflight.require_shown(plan.shown)
     require_same_place(handshake, preflight)
-    preflight.require_confirmed(approval.confirmations)
+    preflight.require_confirmed(plan.confirmations)
+    return preflight
 
 
 def require_same_place(handshake: Handshake, preflight: Preflight) -> None:
@@ -224,18 +213,17 @@ def require_same_place(handshake: Handshake, preflight: Preflight) -> None:
         )
 
 
-def _write_later(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
+def _write_later(handshake: Handshake, run: Run, plan: ReviewedPlan) -> None:
     """Let Redline write it once the session is closed; decisions stay blocked until then."""
-    with lock_session(run.session.real_path()), block_decisions(run, approval.now):
-        preflight = _preflight(run, approval)
-        _require_same(handshake, preflight, approval)
+    with lock_session(run.session.real_path()), block_decisions(run, plan.now):
+        preflight = _require_same(handshake, plan)
         _require_seen_open(handshake, preflight)
         command = resume_line(run.session.agent, run.session.path)
         _approve(
             handshake,
-            approval,
+            plan,
             writer=preflight.writer.name,
-            confirmations=[name for name, is_given in asdict(approval.confirmations).items() if is_given],
+            confirmations=[name for name, is_given in asdict(plan.confirmations).items() if is_given],
             step=NextStep.CONTINUE,
             message=f"Approved, and written once the session is closed here. Then continue with: {command}",
         )
@@ -253,23 +241,22 @@ def _require_seen_open(handshake: Handshake, preflight: Preflight) -> None:
         )
 
 
-def _approve(handshake: Handshake, approval: ReviewedPlan, **fields: Any) -> None:
+def _approve(handshake: Handshake, plan: ReviewedPlan, **fields: Any) -> None:
     """Set the state. Raises Conflict `wrong_state` if the handshake ended meanwhile."""
-    fields |= {"rule": approval.rule, "ended_at": approval.now}
+    fields |= {"rule": plan.approved.rule, "ended_at": plan.now}
     if not change_handshake(handshake, HandshakeState.APPROVED, **fields):
         raise wrong_state(handshake, NOT_APPROVED)
 
 
-def _hand_over(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
+def _hand_over(handshake: Handshake, run: Run, plan: ReviewedPlan) -> None:
     """Give the agent the data to make the change itself, proven on the present session; decisions stay blocked until it
     is applied or failed."""
     with (
         lock_session(run.session.real_path()) as locked,
         ExitStack() as undo,
-        block_decisions(run, approval.now),
+        block_decisions(run, plan.now),
     ):
-        preflight = _preflight(run, approval)
-        _require_same(handshake, preflight, approval)
+        preflight = _require_same(handshake, plan)
         present, writer = preflight.present, preflight.writer
         assert isinstance(writer, HandedWriter)  # noqa: S101  # `applied_by` decides by it
         with changes.lines_of(present) as line:
@@ -286,7 +273,7 @@ def _hand_over(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
         note = preflight.note(BackupNote.of(backup)).of_made(made)
         _approve(
             handshake,
-            approval,
+            plan,
             writer=writer.name,
             handed=dict(handed.fields),
             note=msgspec.to_builtins(msgspec.structs.replace(note, by_agent=True)),
@@ -488,7 +475,7 @@ def _write_if_closed(handshake: Handshake, now: datetime) -> None:
         return
     given = changes.Confirmations(**{**dict.fromkeys(handshake.confirmations, True), "live": True})
     try:
-        commit_run(run, given, None, now, handshake.writer, handshake.rule, handshake.pk)
+        commit(approval(run, handshake.writer, handshake.rule), given, now, handshake=handshake.pk)
     except RedlineError as fault:
         run.refresh_from_db(fields=["state"])
         if not run.is_written:

@@ -23,12 +23,11 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from compaction_app.changes.change import Confirmations
-from compaction_app.changes.compaction import approval, preflight_of
+from compaction_app.changes.compaction import approval
 from compaction_app.core.file_touches import FileHistory, lines_of as text_lines, text_shown, touch_of_call
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.core.reasons import repeat_in
@@ -112,10 +111,9 @@ def approve_by_rule(handshake: Handshake, now: datetime) -> None:
         if _refuses(run, rule):
             return
         approve_proposals(run, now)
-        plan = ReviewedPlan(GIVEN, now, rule=describe_rule(rule))
-        shown = preflight_of(approval(run), now).digest()
+        approved = approval(run, rule=describe_rule(rule))
         if _decisions(run) == 1:  # otherwise a human decided since the rule judged
-            approve(handshake, replace(plan, shown=shown))
+            approve(handshake, ReviewedPlan(approved, GIVEN, now))
     except RedlineError as fault:
         # It then waits for a human, who sees the same error.
         _log.warning("The plan of run %d was not approved automatically (%s)", run.pk, fault.code)

@@ -20,7 +20,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.changes.change import CHANGE_IS_MADE, lines_of, write_facts
-from compaction_app.changes.compaction import approval, commit_run, preflight_of
+from compaction_app.changes.compaction import approval, commit as commit_plan, preflight_of
 from compaction_app.changes.forms import ConfirmForm
 from compaction_app.changes.proof import approved_messages, certificate_in
 from compaction_app.changes.records import NOT_RECORDED
@@ -124,10 +124,11 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
         data = form.cleaned_data
         save_notes(found, notes_in(request.POST))
         asked = waiting_handshake(found, timezone.now())
+        approved, now = approval(found, data["writer"]), timezone.now()
         if asked is not None:
-            approve(asked, ReviewedPlan(data["yes"], timezone.now(), data["plan"], data["writer"]))
+            approve(asked, ReviewedPlan(approved, data["yes"], now, data["plan"]))
             return redirect("compaction:handshake", asked.pk)
-        commit_run(found, data["yes"], data["plan"], timezone.now(), data["writer"])
+        commit_plan(approved, data["yes"], now, shown=data["plan"])
     except (ConfirmationNeeded, TargetNotMet) as unconfirmed:
         return _show(request, found, unconfirmed, form)
     except RedlineError as fault:
@@ -288,8 +289,8 @@ def _reviewed(number: int) -> tuple[ReviewAccount, Compaction | None]:
 
 def view_commit(run: Run, now: datetime, writer: str = "") -> dict[str, Any]:
     """The effect a commit of this run by a writer would have now, for its page: the lines to be written, the place, and
-    the requirements. Raises the errors of `preflight_of`."""
-    plan = preflight_of(approval(run), now, writer)
+    the requirements. Raises the errors of `approval` and `preflight_of`."""
+    plan = preflight_of(approval(run, writer), now)
     present, targets, transcript = plan.present, plan.validated.targets, snapshot_of(run).transcript
     path = present.path
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")

@@ -80,7 +80,7 @@ _decode: Final = msgspec.msgpack.Decoder(Prepared).decode
 def known_torn_line(session: Session) -> TornLine | None:
     """The last line of a session, if it is torn; also None if the file cannot be read, which is reported elsewhere."""
     try:
-        return find_torn_line(session.real_path())
+        return find_torn_line(session.agent, session.real_path())
     except RedlineError:
         return None
 

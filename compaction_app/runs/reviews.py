@@ -70,6 +70,13 @@ class DecisionInForce(NamedTuple):
     at: datetime
 
 
+class PlanVersion(NamedTuple):
+    """Identifies a state of a run's plan: the mark of its preparation, and the version of its review."""
+
+    mark: str
+    version: int
+
+
 class Reviewed(NamedTuple):
     """The review of a run at one version, the reviewer that computed it, and the mark of the run's preparation."""
 
@@ -217,14 +224,14 @@ def _append(run: Run, latest: int, kind: str, targets: list[dict[str, Any]], now
     run.decisions.create(seq=latest + 1, kind=kind, targets=targets, at=now)
 
 
-def _mark_and_version(run: Run) -> tuple[str, int]:
-    """The mark of a run's preparation, and the latest version of its review. Raises BadInput `not_prepared`."""
+def plan_version(run: Run) -> PlanVersion:
+    """The present version of a run's plan. Raises BadInput `not_prepared`."""
     # Not `first()`, which would order the only row.
     found = next(iter(Snapshot.objects.filter(run=run).values_list("mark", Max("run__decisions__seq"))), None)
     if found is None:
         raise not_prepared(run)
     mark, version = found
-    return mark, version or 0
+    return PlanVersion(mark, version or 0)
 
 
 def _require_reviewable(run: Run) -> None:
@@ -243,7 +250,7 @@ def _require_reviewable(run: Run) -> None:
 
 def reviewed(run: Run, version: int | None = None) -> Reviewed:
     """The review of a run at a version; None means the latest. Raises BadInput `not_prepared`."""
-    mark, latest = _mark_and_version(run)
+    mark, latest = plan_version(run)
     planned = (run.last_seq, mark, run.thinking_guard)
     version = latest if version is None else min(version, latest)
     with _lock:

@@ -110,7 +110,7 @@ class Document(LoadedSession):
         """
         continued = continue_loading(self)
         # Its reader may have been chosen meanwhile.
-        session = session_row(self.path) if self.session is not None else None
+        session = None if self.session is None else self.session.as_stored()
         return self._of(continued, session, self.chosen_reader)
 
     @property

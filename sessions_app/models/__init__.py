@@ -27,7 +27,7 @@ from sessions_app.agents.base import Agent, AgentSettings
 from sessions_app.agents.registry import AGENTS, READERS, agent_by, agent_of, agent_with_reader, key_of_reader
 from sessions_app.disk.files import real_path
 from sessions_app.sessionlog.context import ANY_WINDOW, Basis, ContextSize, InheritedMeasure, has_overflown, why_due
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.session import ParserState
 
 PAGE_PATH: Final = r"[\s\S]+(?:\.jsonl?(?:\.zst)?|\.db/[^/]+)"
@@ -325,6 +325,13 @@ class Session(models.Model):
                 f"{path} is no longer the indexed file: it is now a link to another file. Nothing was opened.",
             )
         return path
+
+    def as_stored(self) -> Session:
+        """Its row as it is now. Raises Conflict `not_indexed` if it was removed."""
+        found = Session.objects.select_related("root").filter(pk=self.pk).first()
+        if found is None:
+            raise Conflict("not_indexed", f"{self.path} was removed from the index meanwhile. Try again.")
+        return found
 
     @property
     def short_id(self) -> str:

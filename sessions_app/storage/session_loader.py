@@ -47,6 +47,11 @@ class LoadedSession:
         """The id of the last entry, from which the agent continues. Raises BadInput `no_entries`."""
         return self.tree.leaf.id
 
+    @property
+    def agent(self) -> Agent:
+        """The agent in whose format it is."""
+        return agent_at(self.path)
+
     def texts(self, branch: Iterable[Entry]) -> dict[str, Texts]:
         """The texts of a branch's messages, read from the file by offset.
 
@@ -83,7 +88,7 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
     log = loaded.log
     start = log.state.next_offset
     whole = [fault for fault in log.damage if fault.offset < start]
-    agent = agent_at(loaded.path)
+    agent = loaded.agent
     parser = agent.format.parser(copy.deepcopy(log.state), whole)
     entries = [entry for entry in log.entries if entry.offset < start]
     with agent.store.open(loaded.path) as reader:
@@ -107,9 +112,10 @@ class TornLine(NamedTuple):
         return f"a torn line of {plural(self.length, 'byte')}, from byte {self.offset:,} on"
 
 
-def find_torn_line(path: Path) -> TornLine | None:
-    """The last line of a session, if it has no newline and is not a complete object. Reads the end of the file only."""
-    with agent_at(path).store.open(path) as reader:
+def find_torn_line(agent: Agent, path: Path) -> TornLine | None:
+    """The last line of an agent's session, if it has no newline and is not a complete object. Reads the end of the file
+    only."""
+    with agent.store.open(path) as reader:
         size, first = reader.state().size, reader.own_offset
 
         def read(offset: int, length: int) -> bytes:

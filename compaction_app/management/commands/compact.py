@@ -15,7 +15,15 @@ from django.core.management.base import CommandParser
 from django.db import transaction
 
 from compaction_app.changes.change import Applied, Confirmations, lines_of
-from compaction_app.changes.compaction import Approved, Preflight, check_plan, commit, context_tally
+from compaction_app.changes.compaction import (
+    Approved,
+    Preflight,
+    approval,
+    check_plan,
+    commit,
+    context_tally,
+    plan_differs,
+)
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import removed_estimate, struck_by_target, struck_of, tokens_back
 from compaction_app.core.loop import Called, Event, Outcome
@@ -126,7 +134,7 @@ class Command(ChangeCommand):
             self.progress.clear()
             self.say_all(screen.totals(), paged=False)
         command = _commit_command(planned.approved, options)
-        torn = find_torn_line(planned.approved.document.path)
+        torn = find_torn_line(planned.approved.document.agent, planned.approved.document.path)
         if not self.as_json:
             # With --yes there is no user to leave a pager.
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])
@@ -137,9 +145,7 @@ class Command(ChangeCommand):
         confirmations = self._confirmed(command, planned.approved.document.path, options)
         if confirmations is not None:
             now = datetime.now(UTC)
-            if planned.approved.run is not None:
-                approve_proposals(planned.approved.run, now)
-            committed = commit(planned.approved, confirmations, now)
+            committed = commit(approve_shown(planned.approved, now), confirmations, now)
             self.say_all(committed_lines(committed, command.reading.agent), paged=False)
         else:
             self.say("Nothing was written.")
@@ -230,6 +236,19 @@ class Command(ChangeCommand):
         return None
 
 
+def approve_shown(shown: Approved, now: datetime) -> Approved:
+    """Approve the proposals of a plan's run, if it has one. Raises Conflict `plan_differs` if more or less would be
+    deleted than was shown, and `decided_elsewhere`."""
+    run = shown.run
+    if run is None:
+        return shown
+    approve_proposals(run, now)
+    approved = approval(run)
+    if approved.targets != shown.targets:
+        raise plan_differs(run)
+    return approved
+
+
 @contextmanager
 def _unchanged_index() -> Iterator[None]:
     """Changes of the database meanwhile are rolled back: a dry run adds no session to the index."""
@@ -297,7 +316,7 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
         reading = document.reading
         writer = reading.writer(options["writer"])
         try:
-            preflight = check_plan(approved, document, datetime.now(UTC), writer.name)
+            preflight = check_plan(approved, document, datetime.now(UTC))
         except BadInput as obstacle:
             return CommitCommand(reading, writer, by_model, obstacle)
     own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from compaction_app.changes.audit import FileContent, append
 from compaction_app.changes.change import Confirmations
-from compaction_app.changes.compaction import approval, commit_run, preflight_of
+from compaction_app.changes.compaction import approval, commit
 from compaction_app.models import AuditEntry
 from sessions_app.disk.files import sha256_of
 from sessions_app.index.indexer import index_file
@@ -47,7 +47,7 @@ def committed(redline, known_root):
     path = place(known_root / "work.jsonl", session_bytes(working_session(steps=4)))
     run = approve_proposals(plan_session(index_file(path)))
     now = timezone.now()
-    commit_run(run, Confirmations(), preflight_of(approval(run), now).digest(), now)
+    commit(approval(run), Confirmations(), now)
     return run
 
 

@@ -302,7 +302,7 @@ def test_confirming_another_plan_than_the_one_shown_writes_nothing(session):
     session.plan(first=1)
     plan = session.shown()
     approve_proposals(session.run)
-    assert "no longer the one on this page" in text_of(session.refuses(session.post(yes=["below_target"], plan=plan)))
+    assert "no longer the one that was shown" in text_of(session.refuses(session.post(yes=["below_target"], plan=plan)))
     session.refuses(session.post())
 
 

@@ -80,7 +80,7 @@ def test_a_note_whose_entries_stay_is_not_written(run):
     approved = approval(run)
     gone = {target.entry_id for target in approved.targets}
     save_notes(run, {next(entry.id for entry in approved.document.tree.entries if entry.id not in gone): "it stays"})
-    assert preflight_of(approval(run), timezone.now(), "fork").notes_kept == {}
+    assert preflight_of(approval(run, "fork"), timezone.now()).notes_kept == {}
 
 
 def test_a_writer_without_room_for_notes_says_so(browser, run):
@@ -88,7 +88,7 @@ def test_a_writer_without_room_for_notes_says_so(browser, run):
     page = text_of(browser.get(f"/runs/{run.pk}/commit", {"writer": "context-compaction"}))
     assert "which has no room for notes" in page
     save_notes(run, {"e2": "lost?"})
-    assert preflight_of(approval(run), timezone.now(), "context-compaction").notes_kept == {}
+    assert preflight_of(approval(run, "context-compaction"), timezone.now()).notes_kept == {}
 
 
 def test_a_note_that_cannot_be_written_is_refused(browser, run):

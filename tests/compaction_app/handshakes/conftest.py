@@ -14,6 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import approval
 from compaction_app.handshakes import sweep
 from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.models import Handshake
@@ -32,8 +33,13 @@ GIVEN = Confirmations(below_target=True)
 def approved(handshake: Handshake, writer: str = "") -> Handshake:
     """The question, after a human has approved everything that was proposed."""
     approve_proposals(handshake.run, timezone.now())
-    approve(handshake, ReviewedPlan(GIVEN, timezone.now(), writer=writer))
+    approve(handshake, reviewed_plan(handshake, writer))
     return handshake
+
+
+def reviewed_plan(handshake: Handshake, writer: str = "") -> ReviewedPlan:
+    """Everything that is approved now, with all confirmations."""
+    return ReviewedPlan(approval(handshake.run, writer), GIVEN, timezone.now())
 
 
 def state_of(handshake: Handshake) -> str:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.undo import UndoRequest, planned, undo
 from compaction_app.handshakes import approval
-from compaction_app.handshakes.approval import ReviewedPlan, approve
+from compaction_app.handshakes.approval import approve
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import Compaction
 from sessions_app.agents.registry import agent_at
@@ -21,7 +21,7 @@ from sessions_app.models import Session
 from sessions_app.storage.session_loader import load_session
 from tests.browser.agent_sessions import register_as_open
 from tests.claude_sessions import SESSION_ID
-from tests.compaction_app.handshakes.conftest import GIVEN, AskingAgent, approved, state_of
+from tests.compaction_app.handshakes.conftest import AskingAgent, approved, reviewed_plan, state_of
 from tests.compaction_app.undo.scenes import claude_work
 from tests.files import backdate, place, unchanged
 from tests.installation import refusal
@@ -152,5 +152,5 @@ def test_without_a_sign_that_a_session_is_open_nothing_waits_for_it_to_be_closed
     handshake = claude.planned(leaf="")
     assert refusal(lambda: approved(handshake, "boundary")) == "4 closing_unseen"
     assert claude.poll(handshake.pk)["state"] == "waiting"
-    approve(handshake, ReviewedPlan(GIVEN, timezone.now(), writer="fork"))
+    approve(handshake, reviewed_plan(handshake, "fork"))
     assert claude.poll(handshake.pk)["state"] == "applied"

@@ -12,7 +12,7 @@ import pytest
 from django.utils import timezone
 
 from compaction_app.changes.change import Confirmations
-from compaction_app.changes.compaction import commit_run
+from compaction_app.changes.compaction import approval, commit
 from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import RunState
 from compaction_app.handshakes.approval import ReviewedPlan, approve
@@ -25,7 +25,7 @@ from sessions_app.agents.registry import READERS
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.storage.session_loader import load_session
-from tests.compaction_app.handshakes.conftest import GIVEN, AskingAgent, approved, asking, state_of
+from tests.compaction_app.handshakes.conftest import AskingAgent, approved, asking, reviewed_plan, state_of
 from tests.factories import session_bytes, working_session
 from tests.files import place, unchanged
 from tests.html import missing, text_of
@@ -76,7 +76,7 @@ def test_a_changed_review_is_what_the_agent_applies(agent):
     whole, first = len(list(review.leads())), next(iter(review.leads())).target
     approve_proposals(handshake.run)
     decide(handshake.run, Kind.REJECT, [first], timezone.now())
-    approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
+    approve(handshake, reviewed_plan(handshake))
     answer = agent.poll(handshake.pk)
     assert whole > 1
     assert first.entry_id not in [edit["targetId"] for edit in answer["edits"]]
@@ -131,7 +131,7 @@ def test_nobody_decides_on_a_plan_that_was_handed_over(agent):
     handshake = approved(agent.planned())
     assert refusal(lambda: approve_proposals(handshake.run)) == "4 being_committed"
     look_after_handshakes(timezone.now())
-    assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 wrong_state"
+    assert refusal(lambda: approve(handshake, reviewed_plan(handshake))) == "4 wrong_state"
 
 
 def test_an_agent_that_asks_while_the_fork_is_made_is_answered_how_to_resume_it(agent, monkeypatch):
@@ -139,11 +139,11 @@ def test_an_agent_that_asks_while_the_fork_is_made_is_answered_how_to_resume_it(
     handshake, answers = agent.planned(), []
 
     def commit_and_poll(*given: Any, **named: Any) -> Any:
-        written = commit_run(*given, **named)
+        written = commit(*given, **named)
         answers.append(agent.poll(handshake.pk))
         return written
 
-    monkeypatch.setattr("compaction_app.handshakes.approval.commit_run", commit_and_poll)
+    monkeypatch.setattr("compaction_app.handshakes.approval.commit", commit_and_poll)
     approved(handshake, "fork")
     assert (answers[0]["state"], answers[0]["do"]) == ("applied", "continue")
     assert Compaction.objects.get().created in answers[0]["message"]
@@ -179,12 +179,14 @@ def test_a_rejection_is_the_decision_and_a_target_that_it_misses_needs_no_second
             plan_shown = browser.get(f"/runs/{run.pk}/commit?writer=context-edit").context["plan"]
             return [one.name for one in plan_shown.confirmations]
 
-        plan = ReviewedPlan(Confirmations(), now, writer="context-edit")
+        def approve_as_shown() -> None:
+            approve(handshake, ReviewedPlan(approval(run, "context-edit"), Confirmations(), now))
+
         assert ticks() == ["below_target"], "what is undecided may still be approved"
-        assert refusal(lambda: approve(handshake, plan)) == "3 target_not_met"
+        assert refusal(approve_as_shown) == "3 target_not_met"
         decide(run, Kind.REJECT, others, now)
         assert ticks() == []
-        approve(handshake, plan)
+        approve_as_shown()
     look_after_handshakes(timezone.now())
     assert state_of(handshake) == "applied", "also once the agent no longer waits"
 
@@ -274,7 +276,7 @@ def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_
     approve_proposals(handshake.run)
     agent.go_on(handshake.leaf_id)
     with unchanged(agent.path):
-        assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 moved_on"
+        assert refusal(lambda: approve(handshake, reviewed_plan(handshake))) == "4 moved_on"
     assert agent.poll(handshake.pk)["state"] == "waiting"
     assert backups(agent) == []
 

@@ -12,11 +12,10 @@ from django.db import connection
 from django.utils import timezone
 
 from compaction_app.changes.change import ChangePlan
-from compaction_app.changes.compaction import commit_run
+from compaction_app.changes.compaction import approval, commit
 from compaction_app.core.handshake_states import NextStep
 from compaction_app.core.states import RunState
 from compaction_app.handshakes.approval import (
-    ReviewedPlan,
     approve,
     cancel_approved,
     report_applied,
@@ -36,6 +35,7 @@ from tests.compaction_app.handshakes.conftest import (
     approved,
     asking,
     remember,
+    reviewed_plan,
     state_of,
     steps_to_kill,
 )
@@ -112,7 +112,7 @@ def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent, br
     assert browser.post(address, form).status_code == 409
     for writer in ("context-edit", "fork"):
         run = Run.objects.get(pk=handshake.run.pk)
-        assert refusal(partial(commit_run, run, GIVEN, None, timezone.now(), writer)) == "4 approved_already"
+        assert refusal(partial(commit, approval(run, writer), GIVEN, timezone.now())) == "4 approved_already"
     assert agent.path.read_bytes() == before
     assert agent.poll(handshake.pk)["do"] == "apply"
     assert len(backups(agent)) == 1
@@ -298,14 +298,14 @@ def test_an_approval_killed_before_any_step_is_given_or_can_be_given_again(agent
     for step in steps_to_kill():
         rewind()
         handshake.refresh_from_db()
-        was_killed = killed_before(step, partial(approve, handshake, ReviewedPlan(GIVEN, timezone.now())))
+        was_killed = killed_before(step, partial(approve, handshake, reviewed_plan(handshake)))
         settle_interrupted()
         look_after_handshakes(timezone.now())
         found.add(state_of(handshake))
         assert agent.path.read_bytes() == content
         assert not Compaction.objects.exists()
         if handshake.state == "waiting":
-            approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
+            approve(handshake, reviewed_plan(handshake))
         answer = agent.poll(handshake.pk)
         assert answer["do"] == "apply"
         assert agent.report("applied", handshake.pk, leaf=agent.apply(answer))["state"] == "applied"
@@ -317,7 +317,7 @@ def test_an_approval_killed_before_any_step_is_given_or_can_be_given_again(agent
 
 def test_a_verification_killed_before_any_step_is_completed_by_the_next_look(agent):
     handshake = waiting(agent)
-    approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
+    approve(handshake, reviewed_plan(handshake))
     agent.apply(agent.poll(handshake.pk))
     applied, rewind, found = agent.path.read_bytes(), remember(agent), set()
     for step in steps_to_kill():

@@ -13,6 +13,7 @@ from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, commit
 from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import RunState
+from compaction_app.management.commands.compact import approve_shown
 from compaction_app.models import Compaction, Proposal, Run
 from compaction_app.planning import plan
 from compaction_app.runs.commands import begin_run, new_run, resume_run, start_run
@@ -137,7 +138,7 @@ def test_nothing_more_is_written_than_was_shown(approved, path):
     before, run = path.read_bytes(), the_run()
     kept = next(entry_id for entry_id in ("e5", "e7", "e25") if Target(entry_id) not in approved.targets)
     decide(run, Kind.ADD, [Target(kept)], timezone.now())
-    approve_proposals(run, timezone.now())
+    assert refusal(lambda: approve_shown(approved, timezone.now())) == "4 plan_differs"
     assert refusal(lambda: commit(approved, Confirmations(), timezone.now())) == "4 plan_differs"
     assert path.read_bytes() == before
 

@@ -345,5 +345,5 @@ def test_what_was_shown_before_the_server_started_is_not_written_through_it(stor
         answer = authorized_client().post(
             f"/runs/{run.pk}/commit", {**sent, "yes": ["live", "below_target"], "writer": "delete"}
         )
-        assert "is no longer the one on this page" in text_of(answer)
+        assert "is no longer the one that was shown" in text_of(answer)
     assert store.parts() == rows
