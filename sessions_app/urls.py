@@ -6,10 +6,10 @@ from sessions_app.web import pages
 app_name = "sessions"
 urlpatterns = [
     path("", list.sessions, name="list"),
-    path("agents", agents.agents, name="agents"),
-    path("agents/<slug:key>/connect", agents.connect_agent, name="connect_agent"),
-    path("agents/<slug:key>/remove", agents.remove_agent, name="remove_agent"),
-    path("agents/<slug:key>/test", agents.test_agent, name="test_agent"),
+    path("settings/agents", agents.agents, name="agents"),
+    path("settings/agents/<slug:key>/connect", agents.connect_agent, name="connect_agent"),
+    path("settings/agents/<slug:key>/remove", agents.remove_agent, name="remove_agent"),
+    path("settings/agents/<slug:key>/test", agents.test_agent, name="test_agent"),
     path("import", imports.imported, name="import"),
     path("import/<str:name>/remove", imports.remove, name="remove"),
     path("log-out", pages.log_out, name="log_out"),

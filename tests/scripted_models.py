@@ -23,10 +23,12 @@ def add_provider(
     server: Server, name: str, base_url: str, *models: str, dialect: str = "openai", **more: str | list[str]
 ) -> list[str]:
     """Add a provider to a running server, and its models with `more` fields; returns the paths of its models."""
-    server.post("/providers/add", "/providers/add", name=name, dialect=dialect, base_url=base_url)
+    server.post("/settings/providers/add", "/settings/providers/add", name=name, dialect=dialect, base_url=base_url)
     limits = {"window": "100000", "output_limit": "8000", **more}
-    pages = [server.post("/models/add", "/models/add", provider=name, name=one, **limits) for one in models]
-    return [f"/models/{page.rpartition('#model-')[2]}" for page in pages]
+    pages = [
+        server.post("/settings/models/add", "/settings/models/add", provider=name, name=one, **limits) for one in models
+    ]
+    return [f"/settings/models/{page.rpartition('#model-')[2]}" for page in pages]
 
 
 @contextmanager
@@ -35,7 +37,7 @@ def added_provider(server: Server, name: str, base_url: str, *models: str, **mor
     try:
         yield add_provider(server, name, base_url, *models, **more)
     finally:
-        server.post(f"/providers/{name}/remove", f"/providers/{name}/remove")
+        server.post(f"/settings/providers/{name}/remove", f"/settings/providers/{name}/remove")
 
 
 def start_model(server: Server, address: str, planner: str) -> str:

@@ -96,33 +96,35 @@ def _configure(server: Server, echo: EchoProvider) -> None:
     for way, dialects in WAYS.items():
         for dialect in dialects:
             address = {"name": f"{dialect}-{way}", "dialect": dialect, "base_url": f"{echo.base}/{way}"}
-            server.post("/providers/add", "/providers/add", key=KEYS["own"], **address)
+            server.post("/settings/providers/add", "/settings/providers/add", key=KEYS["own"], **address)
     # Errors and changed decisions, with a key in the form.
     mistaken = {"name": "Not A Name", "dialect": "x", "base_url": "ftp://x", "key": KEYS["own"]}
     with pytest.raises(urllib.error.HTTPError):
-        server.post("/providers/add", "/providers/add", **mistaken)
-    server.post("/providers/openrouter", "/providers/openrouter", key=KEYS["own"])
+        server.post("/settings/providers/add", "/settings/providers/add", **mistaken)
+    server.post("/settings/providers/openrouter", "/settings/providers/openrouter", key=KEYS["own"])
     moved = {"name": "moved", "dialect": "openai", "base_url": f"{echo.base}/good", "key": KEYS["own"]}
-    server.post("/providers/add", "/providers/add", **moved)
-    server.post("/providers/moved", "/providers/moved", dialect="openai", base_url=f"{echo.base}/401", key="")
+    server.post("/settings/providers/add", "/settings/providers/add", **moved)
+    server.post(
+        "/settings/providers/moved", "/settings/providers/moved", dialect="openai", base_url=f"{echo.base}/401", key=""
+    )
     for name in _providers(server):
         model = {"provider": name, "name": f"m-{name}", "window": "200000", "output_limit": "4000"}
-        server.post("/models/add", "/models/add", thinking_style="budget", **model)
+        server.post("/settings/models/add", "/settings/models/add", thinking_style="budget", **model)
 
 
 def _providers(server: Server) -> list[str]:
-    choice = element(server.get("/models/add"), 'select[name="provider"]')
+    choice = element(server.get("/settings/models/add"), 'select[name="provider"]')
     return [str(one.attributes["value"]) for one in elements(choice, "option[data-dialect]")]
 
 
 def _models(server: Server) -> list[str]:
-    found = {address.removeprefix("/models/") for _, address in links(server.get("/models"))}
+    found = {address.removeprefix("/settings/models/") for _, address in links(server.get("/settings/models"))}
     return sorted(filter(str.isdigit, found), key=int)
 
 
 def _posted(server: Server, path: str) -> str:
     """The text of the page after one of its forms was sent."""
-    body = urlencode(csrf_field(server.get("/models"))).encode()
+    body = urlencode(csrf_field(server.get("/settings/models"))).encode()
     with server._opener.open(urllib.request.Request(server.base + path, body, {"Origin": server.base})) as answer:
         return f"{answer.headers}\n{answer.read().decode()}"
 
@@ -139,7 +141,7 @@ def _plan_all(server: Server) -> None:
     place_titled(server.root, "written", steps=8)
     run = finished_run(server, server.session(title("written")))
     approve_everything(server, run)
-    server.post(f"{run}/commit", f"{run}/commit")
+    server.post(f"{run}/confirm", f"{run}/confirm")
     for page in runs:
         server.wait_for(lambda page=page: is_over(server, page))
 
@@ -159,7 +161,7 @@ def test_the_provider_received_each_key_and_the_search_finds_keys(server, echo):
 
 
 def test_no_test_of_a_model_shows_a_key(server):
-    pages = [_posted(server, f"/models/{key}/test") for key in _models(server)]
+    pages = [_posted(server, f"/settings/models/{key}/test") for key in _models(server)]
     assert sum("refuses the key" in text for text in pages) > 1
     assert not [found for text in pages if (found := found_in(text))]
 
@@ -173,7 +175,15 @@ def test_no_request_body_contains_a_key(server, echo):
 
 def test_no_page_shows_a_key(seen):
     assert not {path: found for path, text in seen.items() if (found := found_in(text))}
-    for path in ("/models", "/settings", "/runs/", "/", "/import", "/providers/openai", "/models/add"):
+    for path in (
+        "/settings/models",
+        "/settings",
+        "/inbox",
+        "/",
+        "/import",
+        "/settings/providers/openai",
+        "/settings/models/add",
+    ):
         assert path in seen
     assert any("/transcript.jsonl" in path for path in seen)
     assert sum("echo" in text or "You sent" in text for text in seen.values()), "no provider's words were shown"
@@ -191,7 +201,7 @@ def test_every_url_was_searched(seen):
     # only for agents whose sessions cannot be written to; no session has a
     # summary, the draft of one, or a picture; nothing was measured in the lab; no agent has asked, or is connected.
     elsewhere = {
-        "remove", "stays", "select", "evidence", "models_too", "handoff", "lost", "lost_report", "picture",
+        "remove", "stays", "select", "evidence", "handoff", "lost", "lost_report", "picture",
         "review_place", "draft", "stop_draft", "use_draft", "discard_draft", "append_draft", "draft_lost",
         "experiment", "stop_experiment", "delete_experiment", "experiment_csv", "experiment_json",
         "handshake", "api_handshakes", "api_handshake", "remove_agent",
@@ -211,9 +221,9 @@ def _patterns(resolver: URLResolver) -> Iterator[tuple[str, re.Pattern[str]]]:
 
 def test_no_error_page_shows_a_key(server):
     key = KEYS["anthropic"]
-    for path in ("/nothing", f"/runs/9999?{key[:4]}", "/models/9999", "/providers/nobody"):
+    for path in ("/nothing", f"/plans/9999/log?{key[:4]}", "/settings/models/9999", "/settings/providers/nobody"):
         assert not found_in(refused(server, path))
-    for path in ("/models/1/test", "/providers/add", "/runs/1/resume"):
+    for path in ("/settings/models/1/test", "/settings/providers/add", "/plans/1/resume"):
         assert not found_in(refused(server, path, b"key=1"))
 
 
@@ -266,11 +276,13 @@ def seen(server):
     seen: dict[str, str] = {}
     kinds: Counter[str] = Counter()
     written = server.session(title("written"))
-    waiting = deque(["/", "/models?dropped=own", "/providers/openai", "/api/sessions", f"/api{written}"])
+    waiting = deque(
+        ["/", "/settings/models?dropped=own", "/settings/providers/openai", "/api/sessions", f"/api{written}"]
+    )
     waiting += [f"{written}/entries/e3/text", f"{written}/tree/compare"]
-    runs = {address for _, address in links(server.get("/runs/")) if re.fullmatch("/runs/[0-9]+", address)}
+    runs = {address for _, address in links(server.get("/inbox")) if re.fullmatch("/plans/[0-9]+(/log)?", address)}
     for run in sorted(runs):
-        waiting += [f"{run}/review", f"{run}/commit", f"{run}/result", f"{run}/requests/3", f"/api{run}"]
+        waiting += [run, f"{run}/confirm", f"{run}/result", f"{run}/requests/3", f"/api/runs/{run.rpartition('/')[2]}"]
     while waiting:
         path = waiting.popleft()
         kind = _kind_of(path)

@@ -246,7 +246,7 @@ def test_no_url_leads_out_of_a_root(known_root, browser):
 def test_an_unknown_root_has_no_sessions(addresses, browser):
     for root in ("0", "999", "99999999999999999999", "-1", "1%20", "0x1", "x"):
         assert browser.get(f"/sessions/{root}/a.jsonl").status_code == 404
-        assert browser.get(f"/runs/{root}").status_code == 404
+        assert browser.get(f"/plans/{root}/log").status_code == 404
 
 
 def test_a_session_that_becomes_a_link_out_of_its_root_is_not_followed(known_root, browser, addresses):

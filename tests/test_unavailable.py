@@ -129,7 +129,7 @@ def test_other_errors_remain_bugs(browser, session, monkeypatch):
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE compaction_app_runevent")
     run = Run.objects.create(session=session, planner="embedded", created_at=timezone.now())
-    assert browser.get(f"/runs/{run.pk}").status_code == 500
+    assert browser.get(f"/plans/{run.pk}/log").status_code == 500
 
 
 @pytest.mark.parametrize("code", ["damaged", "gone"])
@@ -145,7 +145,9 @@ def test_a_database_that_cannot_be_used_any_more_is_no_bug_wherever_it_is_met(br
 
 
 def _ask_everywhere(browser: Any, session: Session, redline: Installation, code: str) -> None:
-    asked = [browser.get(one) for one in ("/", session.get_absolute_url(), "/runs/", "/no-such-page", "/agents")]
+    asked = [
+        browser.get(one) for one in ("/", session.get_absolute_url(), "/inbox", "/no-such-page", "/settings/agents")
+    ]
     answered = [*asked, browser.post("/theme", {"theme": "dark"}), script_client().get("/api/sessions")]
     statuses = [one.status_code for one in answered]
     assert statuses == [503, 503, 503, 503, 503, 303, 503], statuses
@@ -165,7 +167,7 @@ def test_a_real_server_reports_a_busy_database_and_answers_reads_until_it_is_del
     with start_server(tmp_path, REDLINE_DATABASE_SECONDS=str(SHORT)) as server:
         address = server.session("Mend the parser.")
         with another_writer(server.data / "redline.sqlite3"):
-            for page in ("/", "/settings", "/models", "/runs/", address):
+            for page in ("/", "/settings", "/settings/models", "/inbox", address):
                 server.get(page)
             with pytest.raises(urllib.error.HTTPError) as refused:
                 server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
@@ -214,18 +216,17 @@ def staged(session, redline):
     asked = Handshake.objects.create(session=session, run=run, **times, **words)
     at = f"/sessions/{session.root_id}/{session.relative_path}"
     backup = f"{at}/backups/{committed.backup.path.name}"
-    of_run, of_provider, of_handshake = f"/runs/{run.pk}", "/providers/own", f"/handshakes/{asked.pk}"
+    of_run, of_provider, of_handshake = f"/plans/{run.pk}/log", "/settings/providers/own", f"/inbox/agents/{asked.pk}"
     return {
         "list": "/",
         **below("", "import settings agents theme audit models"),
-        "all_backups": "/backups",
-        "verify_backups": "/backups/verify",
+        "all_backups": "/history/backups",
+        "verify_backups": "/history/backups/verify",
         "log_out": "/log-out",
-        "runs": "/runs/",
+        "runs": "/inbox",
         "search": "/search?q=needle",
-        "models_too": "/models/",
         "remove": "/import/kept.jsonl/remove",
-        **{f"{name}_agent": f"/agents/codex/{name}" for name in ("connect", "remove", "test")},
+        **{f"{name}_agent": f"/settings/agents/codex/{name}" for name in ("connect", "remove", "test")},
         "session": at,
         **below(at, "reader migrate compact backups download timeline fork doctor tree summarise lost"),
         "text": f"{at}/text?entry=e3",
@@ -242,9 +243,9 @@ def staged(session, redline):
         "label": f"{at}/tree/label?entry=e3",
         "fork_from": f"{at}/tree/fork?entry=e3",
         "picture": f"/sessions/{seen.root_id}/{seen.relative_path}/entries/e1/picture",
-        "experiments": "/lab/",
-        "new_experiment": "/lab/new",
-        "hindsight": "/lab/hindsight",
+        "experiments": "/insights/benchmark",
+        "new_experiment": "/insights/benchmark/new",
+        "hindsight": "/insights/costs",
         "experiment": experiment,
         **{f"{name}_experiment": f"{experiment}/{name}" for name in ("stop", "delete")},
         **{f"experiment_{kind}": f"{experiment}.{kind}" for kind in ("csv", "json")},
@@ -260,8 +261,8 @@ def staged(session, redline):
         "api_stop": f"/api{of_run}/stop",
         "api_handshakes": "/api/handshakes",
         "api_handshake": f"/api{of_handshake}",
-        "waiting_agents": "/handshakes/waiting",
-        "handshakes": "/handshakes/",
+        "waiting_agents": "/inbox/agents/waiting",
+        "handshakes": "/inbox/agents",
         "handshake": of_handshake,
         "decline_handshake": f"{of_handshake}/decline",
         "take_back_handshake": f"{of_handshake}/take-back",
@@ -275,12 +276,12 @@ def staged(session, redline):
         "stays": f"{of_run}/stays?from=0&to=9",
         "transcript": f"{of_run}/transcript.jsonl",
         "handoff": f"{of_run}/handoff.md",
-        "words": f"/runs/{written.pk}/requests/1000",
-        **below(f"/runs/{written.pk}", "result certify undo"),
-        "add_model": "/models/add",
-        "model": f"/models/{model.pk}",
-        **{f"{name}_model": f"/models/{model.pk}/{name}" for name in ("remove", "test")},
-        "add_provider": "/providers/add",
+        "words": f"/plans/{written.pk}/requests/1000",
+        **below(f"/plans/{written.pk}/log", "result certify undo"),
+        "add_model": "/settings/models/add",
+        "model": f"/settings/models/{model.pk}",
+        **{f"{name}_model": f"/settings/models/{model.pk}/{name}" for name in ("remove", "test")},
+        "add_provider": "/settings/providers/add",
         "provider": of_provider,
         "remove_provider": f"{of_provider}/remove",
         "agreement": f"{of_provider}/agreement",

@@ -133,7 +133,7 @@ class Run(ModelJob):
         ]
 
     def get_absolute_url(self) -> str:
-        return reverse("compaction:run", args=(self.pk,))
+        return reverse("compaction:review", args=(self.pk,))
 
     # ---- its state -----------------------------------------------------------------------------------------
 

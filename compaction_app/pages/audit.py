@@ -125,4 +125,4 @@ def _sessions_at(paths: Iterable[str]) -> dict[str, Session]:
 def audit(request: HttpRequest) -> HttpResponse:
     """Every change of a session, newest first, and whether the log is intact."""
     view = view_audit(request.GET.get("page"))
-    return render(request, "audit/audit.html", {"view": view, "active_nav": "settings"})
+    return render(request, "audit/audit.html", {"view": view, "active_nav": "history"})

@@ -130,7 +130,7 @@ def _show_overview(request: HttpRequest, done: int) -> HttpResponse:
         "standings": Counter(row.standing for row in rows),
         "done": min(done, len(rows)),
         "is_asked_by_script": wants_fragment(request),
-        "active_nav": "backups",
+        "active_nav": "history",
     }
     part = "backups/overview.html#all" if wants_fragment(request) else "backups/overview.html"
     return render(request, part, context)

@@ -163,7 +163,7 @@ def _show(
         "missing": form.missing(plan, fault),
         "plan": plan,
         "kept_query": f"{urlencode({'writer': writer})}&" if writer else "",
-        "active_nav": "runs",
+        "active_nav": "inbox",
         "asked": asked,
         "applied_by": applied_by(asked, plan.writer).name if asked is not None and plan is not None else "",
     }
@@ -174,7 +174,7 @@ def _show(
 
 def _show_undecided(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
     """The additional approvals if everything undecided is approved, shown before that."""
-    context: dict[str, Any] = {"run": run, "fault": fault, "undecided": True, "active_nav": "runs"}
+    context: dict[str, Any] = {"run": run, "fault": fault, "undecided": True, "active_nav": "inbox"}
     context["kept_query"] = "undecided=1&"
     try:
         look = undecided_look(account_of(run))
@@ -246,7 +246,7 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
         "rows": undo_rows(compaction),
         "asked": run.handshakes.filter(state=HandshakeState.APPLIED).last(),
         "fault": fault,
-        "active_nav": "runs",
+        "active_nav": "inbox",
     }
     if is_prepared(run):
         account = account_of(run)

@@ -252,7 +252,7 @@ def evidence(request: HttpRequest, run: int) -> HttpResponse:
         raise Http404("The address names no proposal.")
     template = "evidence/evidence.html#evidence" if wants_fragment(request) else "evidence/evidence.html"
     whole = "all" in request.GET
-    context = {"run": found, "key": ref_of(target), "whole": whole, "active_nav": "runs"}
+    context = {"run": found, "key": ref_of(target), "whole": whole, "active_nav": "inbox"}
     try:
         shown = EvidenceMaker(found).evidence(target, whole=whole)
     except RedlineError as fault:

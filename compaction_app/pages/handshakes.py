@@ -215,7 +215,7 @@ def _show(request: HttpRequest, found: Handshake, fault: RedlineError | None = N
         "steps": {one.value: one.sentence for one in (NextStep.COMPACT, NextStep.CONTINUE, NextStep.STOP)},
         "now": timezone.now(),
         "fault": fault,
-        "active_nav": "agents",
+        "active_nav": "inbox",
     }
     return render(request, "handshakes/handshake.html", context, status=status_of(fault))
 
@@ -273,6 +273,6 @@ def handshakes(request: HttpRequest) -> HttpResponse:
         "waits": waits,
         "passes": passes,
         "fault": fault,
-        "active_nav": "agents",
+        "active_nav": "inbox",
     }
     return render(request, "handshakes/handshakes.html", context, status=status_of(fault))

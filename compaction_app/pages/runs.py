@@ -63,7 +63,7 @@ def runs(request: HttpRequest) -> HttpResponse:
         "waiting": Run.objects.unseen().numbers(),
         "drafts": SummaryDraft.objects.shown().unfinished().with_session().order_by("-pk")[:DRAFTS_SHOWN],
         "automatic": automatic_planning(timezone.now(), Path.home()),
-        "active_nav": "runs",
+        "active_nav": "inbox",
     }
     return render(request, "runs/list.html", context)
 
@@ -90,7 +90,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
         )
     except RedlineError as fault:
         return _show_form(request, form, fault)
-    return redirect(run)
+    return redirect("compaction:run", run.pk)
 
 
 def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | None = None) -> HttpResponse:
@@ -120,7 +120,7 @@ def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | No
 def run(request: HttpRequest, run: int) -> HttpResponse:
     """A run: each call on arrival, and the plan's progress."""
     found = known_run(run)
-    context = {"run": found, **view_run(found, whole="all" in request.GET), "active_nav": "runs"}
+    context = {"run": found, **view_run(found, whole="all" in request.GET), "active_nav": "inbox"}
     return render(request, "runs/run.html", context)
 
 
@@ -131,7 +131,7 @@ def words(request: HttpRequest, run: int, seq: int) -> HttpResponse:
     turn = model_turn(found, seq)
     if turn is None:
         raise Http404
-    return render(request, "runs/words.html", {"run": found, "turn": turn, "active_nav": "runs"})
+    return render(request, "runs/words.html", {"run": found, "turn": turn, "active_nav": "inbox"})
 
 
 def _page(run: int) -> str:
@@ -168,7 +168,7 @@ def _act(request: HttpRequest, run: int, act: Callable[[Run], Run | None]) -> Ht
 def refused(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
     """A page that explains why an action on a run was refused."""
     return render(
-        request, "runs/refused.html", {"run": run, "fault": fault, "active_nav": "runs"}, status=status_of(fault)
+        request, "runs/refused.html", {"run": run, "fault": fault, "active_nav": "inbox"}, status=status_of(fault)
     )
 
 

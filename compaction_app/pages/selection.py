@@ -309,7 +309,7 @@ class SelectionDecisionForm(SelectionForm):
 def select(request: HttpRequest, run: int) -> HttpResponse:
     """The units of a review that a criterion selects; a POST decides about them, in one step."""
     found = known_run(run)
-    context = {"run": found, "session": found.session, "active_nav": "runs"}
+    context = {"run": found, "session": found.session, "active_nav": "inbox"}
     try:
         if request.method == "POST":
             return _decide(request, found)
@@ -383,7 +383,7 @@ def _start(request: HttpRequest, session: Session) -> HttpResponse:
     _require_as_offered(form.cleaned_data["addable"], len(targets), "Nothing was planned.")
     why = f"selected: {form.criterion.words}"
     run = start_run(session, planner=MANUAL_PLANNER, requested_parameters={}, leaf_id=leaf, selected=targets, why=why)
-    return redirect(run)
+    return redirect("compaction:run", run.pk)
 
 
 def _require_as_offered(offered: int, found: int, not_done: str) -> None:

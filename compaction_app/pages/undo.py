@@ -139,6 +139,6 @@ def _show(
         "form": form,
         "missing": form.missing(plan, fault),
         "is_choice_missing": is_choice_missing,
-        "active_nav": "runs",
+        "active_nav": "inbox",
     }
     return render(request, "undo/undo.html", context, status=status_of(fault))

@@ -158,18 +158,18 @@ def _compaction(browser: BenchBrowser, bridge: BenchBridge, path: Path) -> Waits
     asked_at = time.perf_counter()
     bridge.ask(path, ids)
     waiting, _ = bridge.poll_until(_is_waiting)
-    run = "/runs/" + re.findall(r"/runs/(\d+)/review", waiting["review"])[0]
-    if "data-key" not in browser.get(f"{run}/review"):
+    run = "/plans/" + re.findall(r"/plans/(\d+)", waiting["review"])[0]
+    if "data-key" not in browser.get(run):
         raise RuntimeError(f"{run} shows no proposals")
     shown_at = time.perf_counter()
     with ThreadPoolExecutor(1) as agent:
         applied = agent.submit(bridge.poll_until, lambda answer: bool(answer["do"] == "apply"))
-        undecided = browser.get(f"{run}/commit?undecided=1")
+        undecided = browser.get(f"{run}/confirm?undecided=1")
         browser.post(undecided, f"{run}/approve-rest", dict(_HIDDEN.findall(undecided)))
-        look = browser.get(f"{run}/commit")
+        look = browser.get(f"{run}/confirm")
         confirmations = {"yes": _CONFIRMATION.findall(look)}
         approved_at = time.perf_counter()
-        _, result = browser.post(look, f"{run}/commit", {**dict(_HIDDEN.findall(look)), **confirmations})
+        _, result = browser.post(look, f"{run}/confirm", {**dict(_HIDDEN.findall(look)), **confirmations})
         if not result:
             raise RuntimeError(f"{run} was not approved")
         plan, given_at = applied.result()

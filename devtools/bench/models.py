@@ -184,7 +184,7 @@ def _many(server: BenchServer, data: Path, sessions: list[str]) -> Iterator[Figu
     times: list[float] = []
     looked = 0
     while True:
-        for path in ("/", runs[looked % AT_ONCE], sessions[looked % AT_ONCE], "/runs/"):
+        for path in ("/", runs[looked % AT_ONCE], sessions[looked % AT_ONCE], "/inbox"):
             moment = time.perf_counter()
             page = browser.get(path)
             times.append(1000 * (time.perf_counter() - moment))

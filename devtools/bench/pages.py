@@ -278,7 +278,7 @@ def _review(server: BenchServer, data: Path) -> Iterator[Figure]:
     del data
     browser, address = server.browser, address_of(server, "reviewed")
     run = planned(browser, address, keep="50")
-    review = f"{run}/review"
+    review = run
     page = browser.get(review)
     yield Figure("review_proposals", _proposals(server, run), "proposals", None)
     yield Figure("review_warm", browser.time(review), "ms", 100)
@@ -320,7 +320,7 @@ def planned(browser: BenchBrowser, address: str, **fields: str) -> str:
     """Start a run, and return its path once it has ended."""
     run = _started(browser, address, **fields)
     deadline = time.monotonic() + WAIT_SECONDS
-    while f'href="{run}/review"' not in browser.get(run):
+    while f'href="{run}"' not in browser.get(run):
         if time.monotonic() > deadline:
             raise RuntimeError(f"{run} did not end in {WAIT_SECONDS} s")
         time.sleep(0.1)
@@ -370,7 +370,7 @@ def _written(server: BenchServer, runs: set[str]) -> dict[tuple[str, int], float
     numbers = [run.rsplit("/", 1)[1] for run in runs]
     code = (
         "import django, json; django.setup(); from compaction_app.models import RunEvent; "
-        f"print(json.dumps([(f'/runs/{{e.run_id}}', e.seq, e.at.timestamp()) "
+        f"print(json.dumps([(f'/plans/{{e.run_id}}/log', e.seq, e.at.timestamp()) "
         f"for e in RunEvent.objects.filter(run__in={numbers})]))"
     )
     rows: list[Any] = json.loads(run_code(server.environment, code))

@@ -85,7 +85,7 @@ def review_keys() -> Iterator[Figure]:
             cookies = server.browser.cookies.items()
             context.add_cookies([{"name": name, "value": value, "url": base} for name, value in cookies])
             page = context.new_page()
-            page.goto(f"{base}{run}/review")
+            page.goto(f"{base}{run}")
             page.wait_for_load_state("networkidle")
             page.evaluate(_WATCH)
             yield from _figures("review_key", _times(page, DECISIONS, PRESSES), 60, 150)

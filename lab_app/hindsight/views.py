@@ -334,7 +334,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         view = view_overview(timezone.now(), request.GET.get("agent", ""), request.GET.get("month", ""))
     except RedlineError as failure:
         fault = failure
-    context = {"view": view, "fault": fault, "active_nav": "lab"}
+    context = {"view": view, "fault": fault, "active_nav": "insights"}
     return render(request, "hindsight/overview.html", context, status=status_of(fault))
 
 

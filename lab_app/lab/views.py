@@ -394,7 +394,7 @@ def _changes(
 
 
 PAGE_SIZE: Final = 50
-ACTIVE_NAV: Final = {"active_nav": "lab"}
+ACTIVE_NAV: Final = {"active_nav": "insights"}
 
 
 @require_safe

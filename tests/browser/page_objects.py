@@ -129,7 +129,7 @@ class Journey:
         page.get_by_label("Keep", exact=True).fill("60")
         page.get_by_label("What matters").fill("the parser")
         self.press("Start planning")
-        page.wait_for_url(re.compile(r"/runs/\d+$"))
+        page.wait_for_url(re.compile(r"/plans/\d+/log$"))
         expect(page.get_by_role("link", name="Review the proposals")).to_be_visible()
         calls = [int(number) for number in texts_of(page.locator("#log .event__number")) if number]
         assert calls == list(range(1, len(calls) + 1))

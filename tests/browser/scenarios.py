@@ -91,9 +91,9 @@ def damaged_session(name: str) -> bytes:
 
 
 def start_run(server: Server, address: str, **given: str) -> str:
-    """Start a run of the session at this address; returns the path of its page."""
+    """Start a run of the session at this address; returns the address of its plan."""
     form = {"keep": "50", "planner": "embedded", **given}
-    return server.post(f"{address}/compact", f"{address}/compact", **form)
+    return server.post(f"{address}/compact", f"{address}/compact", **form).removesuffix("/log")
 
 
 def finished_run(server: Server, address: str, **given: str) -> str:
@@ -125,7 +125,7 @@ def leave_nothing_queued(server: Server) -> None:
 
 
 def is_over(server: Server, page: str) -> bool:
-    return not html.elements(server.get(page), "[ws-connect]")
+    return not html.elements(server.get(f"{page}/log"), "[ws-connect]")
 
 
 def worker_pid(server: Server, run: int) -> int | None:
@@ -221,20 +221,20 @@ def can_be_written(server: Server) -> bool:
 
 def undecided_keys(server: Server, run: str) -> list[str]:
     """The keys of the undecided proposals in the first rows of a review's groups, in order."""
-    groups = html.elements(server.get(f"{run}/review?open=none"), "section[data-key]")
+    groups = html.elements(server.get(f"{run}?open=none"), "section[data-key]")
     keys = "&".join(f"open={group.attributes['data-key']}" for group in groups)
-    rows = html.elements(server.get(f"{run}/review?{keys}"), "li[data-undecided]")
+    rows = html.elements(server.get(f"{run}?{keys}"), "li[data-undecided]")
     return [str(row.attributes["data-key"]) for row in rows]
 
 
 def decide(server: Server, run: str, **values: str) -> None:
     """Send one decision, as the form of the review does."""
-    server.post(f"{run}/review", f"{run}/decide", **values)
+    server.post(run, f"{run}/decide", **values)
 
 
 def approve_everything(server: Server, run: str) -> None:
     """Approve every group of a review."""
-    for group in html.elements(server.get(f"{run}/review"), "section[data-key]"):
+    for group in html.elements(server.get(run), "section[data-key]"):
         decide(server, run, approve_group=str(group.attributes["data-key"]))
 
 

@@ -22,7 +22,12 @@ def server(tmp_path_factory):
 
 
 def test_the_pages_of_an_empty_installation_fit_and_are_accessible(server, browse):
-    pages = {"list-empty": "/", "models-empty": "/models", "audit-empty": "/audit", "backups-of-all-empty": "/backups"}
+    pages = {
+        "list-empty": "/",
+        "models-empty": "/settings/models",
+        "audit-empty": "/history",
+        "backups-of-all-empty": "/history/backups",
+    }
     have_no_faults(browse(server), pages)
 
 
@@ -52,7 +57,7 @@ def test_claude_code_is_connected_and_disconnected(server, browse):
 
 
 def test_a_token_is_revoked_although_the_file_cannot_be_changed(server, browse):
-    page = browse(server).open("/agents/claude-code/connect")
+    page = browse(server).open("/settings/agents/claude-code/connect")
     page.get_by_role("button", name="Connect Claude Code").click()
     expect(page.get_by_text("Claude Code is connected in all projects.")).to_be_visible()
     path = Path(server.environment["HOME"]) / ".claude" / "settings.json"
@@ -79,14 +84,14 @@ def test_its_pages_fit_and_are_accessible(server, browse):
     project = base / "work" / "a-project-with-a-rather-long-name-for-a-directory"
     project.mkdir(parents=True)
     watched = browse(server)
-    for address in (f"/agents/codex/connect?project={project}", "/agents/claude-code/connect"):
+    for address in (f"/settings/agents/codex/connect?project={project}", "/settings/agents/claude-code/connect"):
         page = watched.open(address)
         page.get_by_role("button", name="Connect C").click()
         expect(page.get_by_role("heading", name="Agents")).to_be_visible()
     (base / ".claude" / "settings.json").write_text("{}")
     pages = {
-        "agents-connected": "/agents",
-        "connect-pi": "/agents/pi/connect",
-        "remove-codex": f"/agents/codex/remove?project={project}",
+        "agents-connected": "/settings/agents",
+        "connect-pi": "/settings/agents/pi/connect",
+        "remove-codex": f"/settings/agents/codex/remove?project={project}",
     }
     have_no_faults(watched, pages)

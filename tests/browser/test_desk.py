@@ -50,7 +50,7 @@ class Keyboard:
 @pytest.mark.long
 def test_hundreds_of_proposals_are_reviewed_and_committed_with_few_keys(server, browse):
     run = finished_run(server, server.session("wide parser"), keep="5")
-    page = browse(server).open(f"{run}/review?by=tool")
+    page = browse(server).open(f"{run}?by=tool")
     bar = page.locator("#bar")
     assert int(bar.get_attribute("data-undecided") or "") >= PROPOSALS
     groups = number_of(page.locator("section.group"))

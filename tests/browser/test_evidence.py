@@ -42,7 +42,7 @@ def undecided_of(page: Page) -> int:
 
 @pytest.mark.parametrize("width", [390, 1_440])
 def test_evidence_appears_where_a_proposal_is_opened(server, run, browse, width):
-    page = browse(server, viewport={"width": width, "height": 900}).open(f"{run}/review")
+    page = browse(server, viewport={"width": width, "height": 900}).open(run)
     undecided = undecided_of(page)
     expect(page.locator(".proposal__still").first).to_contain_text("30 of 40")
     press(page, "n", "Enter")
@@ -58,7 +58,7 @@ def test_evidence_appears_where_a_proposal_is_opened(server, run, browse, width)
 
 
 def test_what_loads_slowly_has_a_place_until_it_is_there(server, run, browse):
-    page = browse(server).open(f"{run}/review")
+    page = browse(server).open(run)
     held = hold(page, "**/evidence?*")
     press(page, "n", "Enter")
     expect(page.locator(".evidence > .htmx-request")).to_be_visible()
@@ -70,7 +70,7 @@ def test_what_loads_slowly_has_a_place_until_it_is_there(server, run, browse):
 
 def test_a_preview_follows_the_pattern_that_is_typed(server, run, browse):
     watched = browse(server)
-    undecided = undecided_of(watched.open(f"{run}/review"))
+    undecided = undecided_of(watched.open(run))
     page = watched.open(f"{run}/select")
     previews = {"renamed_7": "1 more stays", "/(/": "The pattern cannot be used", "/function_3[0-9]/": "1 proposal"}
     for typed, words in previews.items():

@@ -31,7 +31,7 @@ def help_of(page: Page) -> str:
     return words
 
 
-@pytest.mark.parametrize("path", ["/", "/runs/", "/models", "/settings", "/import", "/audit"])
+@pytest.mark.parametrize("path", ["/", "/inbox", "/settings/models", "/settings", "/import", "/history"])
 def test_a_question_mark_shows_the_keys_of_every_page(server, browse, path):
     assert "to the list of sessions" in help_of(browse(server).open(path))
 
@@ -39,7 +39,7 @@ def test_a_question_mark_shows_the_keys_of_every_page(server, browse, path):
 def test_keys_lead_from_page_to_page(server, browse):
     session = server.session("Mend it.")
     page = browse(server).open(session)
-    for keys, path in (("gt", f"{session}/tree"), ("gs", session), ("gr", "/runs/"), ("gl", "/")):
+    for keys, path in (("gt", f"{session}/tree"), ("gs", session), ("gr", "/inbox"), ("gl", "/")):
         press(page, *keys)
         expect(page).to_have_url(f"{server.base}{path}")
 

@@ -59,7 +59,7 @@ def question(server, browse, bridge):
     """The page of a question that waits for a review."""
     bridge.ask()
     wait_until(lambda: bridge.poll()["state"] == "waiting")
-    return browse(server).open(f"/handshakes/{bridge.number}")
+    return browse(server).open(f"/inbox/agents/{bridge.number}")
 
 
 def listening(watched: Watched, path: str = "/") -> Page:
@@ -79,7 +79,7 @@ def banner(page: Page) -> None:
 
 def test_every_open_page_says_at_once_who_waits(server, browse, bridge):
     watched = browse(server)
-    pages = [listening(watched, path) for path in ("/", "/settings", "/runs/")]
+    pages = [listening(watched, path) for path in ("/", "/settings", "/inbox")]
     bridge.ask()
     for page in pages:
         banner(page)
@@ -125,11 +125,11 @@ def test_the_pages_of_a_question_fit_and_are_accessible_although_the_title_is_lo
     page = listening(watched)
     bridge.ask()
     banner(page)
-    run = bridge.poll()["review"].rsplit("/runs/", 1)[1]
+    run = bridge.poll()["review"].rsplit("/inbox", 1)[1]
     pages = {
-        "asked": f"/handshakes/{bridge.number}",
-        "questions": "/handshakes/",
-        "asked-review": f"/runs/{run}",
+        "asked": f"/inbox/agents/{bridge.number}",
+        "questions": "/inbox/agents",
+        "asked-review": f"/plans/{run}/log",
         "asked-list": "/",
     }
     have_no_faults(watched, pages)

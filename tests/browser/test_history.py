@@ -59,7 +59,7 @@ def test_the_browser_keeps_no_content_of_a_session(server, browse):
     page = browse(server).open("/")
     page.get_by_label("Filter by name or project").press_sequentially("first")
     page.wait_for_url("**/?q=first*")
-    for path in (address, run, f"{run}/review", "/"):
+    for path in (address, run, run, "/"):
         page.goto(server.base + path)
     page.go_back()
     stored = page.evaluate(STORED)
@@ -72,7 +72,7 @@ def test_back_to_a_refused_form_shows_its_page(server, browse):
     watched.expect("the server responded with a status of 409")
     run = finished_run(server, server.session(title("second")))
     decide(server, run, approve=undecided_keys(server, run)[0])
-    page = watched.open(f"{run}/commit")
+    page = watched.open(f"{run}/confirm")
     page.get_by_role("button", name="Back up and append").wait_for()
     server.put("second.jsonl", titled_session("second", steps=4))
     page.get_by_role("button", name="Back up and append").click()
@@ -80,7 +80,7 @@ def test_back_to_a_refused_form_shows_its_page(server, browse):
     page.goto(server.base + "/")
     page.go_back()
     expect(page.locator("header.site-header")).to_be_visible()
-    expect(page).to_have_url(f"{server.base}{run}/commit")
+    expect(page).to_have_url(f"{server.base}{run}/confirm")
 
 
 def test_an_address_that_only_accepts_post_redirects_to_the_page_of_its_form(server):
@@ -91,7 +91,7 @@ def test_an_address_that_only_accepts_post_redirects_to_the_page_of_its_form(ser
         **dict.fromkeys([f"{run}/{name}" for name in ("stop", "resume", "again")], "What run"),
         **dict.fromkeys([f"{session}/{name}" for name in ("reader", "read-anew", "migrate")], title("first")),
         f"{session}/backups/any/verify": "Backups",
-        "/providers/openai/agreement": "Models",
+        "/settings/providers/openai/agreement": "Models",
     }
     for address, words in pages.items():
         assert words in server.get(address), address

@@ -180,27 +180,27 @@ def test_a_text_of_millions_of_characters_makes_an_ordinary_page(server, browse,
 
 def test_a_run_its_review_and_its_commit_page_are_inert(server, browse, address, run):
     watched = browse(server)
-    is_inert(watched.open("/runs/"))
+    is_inert(watched.open("/inbox"))
     is_inert(watched.open(run))
     is_shown(watched.open(f"{address}/compact"))
-    page = watched.open(f"{run}/review")
+    page = watched.open(run)
     is_inert(page)
     row = page.locator("li.proposal").first
     row.locator(".proposal__what").click()
     row.get_by_role("button", name=re.compile("^Approve")).click()
     page.locator("li.proposal.is-approved").first.wait_for()
-    page.goto(f"{server.base}{run}/review?at={row.get_attribute('data-key')}")
+    page.goto(f"{server.base}{run}?at={row.get_attribute('data-key')}")
     page.locator(".proposal__open").wait_for()
     unfold(page, "p.fold a.plain:visible, a.more[hx-get]:visible", 8)
     is_shown(page)
     is_shown(watched.open(f"{run}/stays?from=0&to=999999999"))
-    is_inert(watched.open(f"{run}/commit"))
+    is_inert(watched.open(f"{run}/confirm"))
 
 
 def test_no_hostile_text_makes_a_page_wider_than_its_window(server, browse, address, run):
     page = browse(server).open()
     paths = ["/", f"{address}?view=all", f"{address}/compact", f"{address}/backups", f"{address}/entries/e1/text"]
-    paths += ["/runs/", run, f"{run}/review", f"{run}/stays?from=0&to=99", f"{run}/commit", "/settings", "/import"]
+    paths += ["/inbox", run, run, f"{run}/stays?from=0&to=99", f"{run}/confirm", "/settings", "/import"]
     wide = {}
     for path in paths:
         page.goto(server.base + path)
@@ -221,7 +221,7 @@ def test_sessions_with_lone_surrogates_in_names_can_be_planned_and_reviewed(serv
     run = finished_run(server, server.session(title("halved")))
     watched = browse(server)
     is_inert(watched.open(run))
-    page = watched.open(f"{run}/review")
+    page = watched.open(run)
     expect(page.locator("li.proposal")).not_to_have_count(0)
     is_inert(page)
 
@@ -253,7 +253,7 @@ def test_a_commit_its_result_and_its_backups_are_inert(server, browse, address, 
     before = path.read_bytes()
     approve_everything(server, run)
     watched = browse(server)
-    page = watched.open(f"{run}/commit")
+    page = watched.open(f"{run}/confirm")
     confirm_all(page)
     page.get_by_role("button", name="Back up and append").click()
     page.wait_for_url(re.compile("/result$"))

@@ -41,7 +41,7 @@ def run(server):
 @pytest.fixture
 def page(server, run, browse):
     """A review without decisions."""
-    found = browse(server).open(f"{run}/review?by=turn")
+    found = browse(server).open(f"{run}?by=turn")
     yield found
     wait_until(lambda: found.evaluate(NOTHING_UNSAVED))
     found.close()
@@ -420,7 +420,7 @@ def test_keys_do_nothing_while_the_user_types_or_with_a_modifier(page):
 
 def test_of_decisions_pressed_before_the_page_hears_them_each_is_made_once(server, run, page, browse):
     names = first_rows(page)
-    with unready(browse(server), f"{run}/review?by=turn") as early:
+    with unready(browse(server), f"{run}?by=turn") as early:
         press(early, "j", "j", "a", "a", "a", "j", "x", "x")
     is_current(early, names[3])
     for name, style in zip(names, ("approved", "open", "kept", "open"), strict=False):

@@ -22,7 +22,7 @@ def server(shared_server):
 def test_the_rest_is_looked_at_approved_and_committed(server, browse, *, scripted):
     run = finished_run(server, server.session(title("scripted" if scripted else "plain")))
     decide(server, run, reject=undecided_keys(server, run)[0])
-    page = browse(server, java_script_enabled=scripted).open(f"{run}/commit?undecided=1")
+    page = browse(server, java_script_enabled=scripted).open(f"{run}/confirm?undecided=1")
     expect(page.get_by_text("were opened by nobody")).to_be_visible()
     page.get_by_role("link", name=re.compile(r"^Look at \d")).first.click()
     samples = page.locator("article.sample")
@@ -45,8 +45,8 @@ def test_the_rest_is_looked_at_approved_and_committed(server, browse, *, scripte
 
 def test_the_command_is_copied(server, browse):
     run = finished_run(server, server.session(title("scripted")))
-    server.post(f"{run}/commit?undecided=1", f"{run}/approve-rest")
-    result = server.post(f"{run}/commit?writer=fork", f"{run}/commit")
+    server.post(f"{run}/confirm?undecided=1", f"{run}/approve-rest")
+    result = server.post(f"{run}/confirm?writer=fork", f"{run}/confirm")
     watched = browse(server)
     watched.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.base)
     page = watched.open(result)

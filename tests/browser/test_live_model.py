@@ -343,7 +343,7 @@ def plan_with_the_model(page: Page, *, keep: str) -> None:
     page.get_by_label("Thinking").select_option("high")
     expect(page.locator("#size")).to_contain_text("characters, about")
     page.get_by_role("button", name="Start planning").click()
-    page.wait_for_url(re.compile(r"/runs/\d+$"))
+    page.wait_for_url(re.compile(r"/plans/\d+/log$"))
 
 
 def longest(page: Page, kind: str) -> list[str]:

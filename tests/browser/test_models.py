@@ -51,7 +51,7 @@ def add_model(page: Page, provider: str, name: str) -> None:
 def test_a_local_server_is_added_tested_and_removed(server, provider, browse, scripted):
     watched = browse(server, java_script_enabled=scripted)
     watched.expect(INVALID)
-    page = watched.open("/models")
+    page = watched.open("/settings/models")
     name = "local" if scripted else "plain"
     add_provider(page, name, provider.base_url("openai"))
     add_model(page, name, "wrong-key")
@@ -78,7 +78,7 @@ def test_a_local_server_is_added_tested_and_removed(server, provider, browse, sc
 
 
 def test_the_thinking_style_is_shown_only_if_it_matters(server, browse):
-    page = browse(server).open("/models/add")
+    page = browse(server).open("/settings/models/add")
     page.get_by_label("Provider").select_option("openai")
     expect(page.get_by_text("a budget of tokens")).to_be_hidden()
     page.get_by_label("Provider").select_option("anthropic")

@@ -71,7 +71,7 @@ def fill(server: Server) -> None:
     usage = {"totalTokens": WINDOW}
     last = assistant(text("Done."), provider="p", model="small-model", usage=usage)
     append_as_agent(server.root / "work.jsonl", session_bytes([message("last", "e27", last)]))
-    server.ends.callback(lambda: server.get(f"/runs/{newest_run(server)}/review"))
+    server.ends.callback(lambda: server.get(f"/plans/{newest_run(server)}"))
 
 
 def window(browse: Opener, server: Server, permission: str = "granted") -> Watched:
@@ -91,7 +91,7 @@ def connected(page: Page) -> None:
 
 
 def test_an_enabled_page_notifies_of_a_proposal_as_text(server, browse):
-    page = window(browse, server, permission="default").open("/runs/")
+    page = window(browse, server, permission="default").open("/inbox")
     expect(page.locator("#notice")).to_be_visible()
     page.get_by_role("button", name="Notify me in this browser").click()
     expect(page.get_by_role("button", name="Stop notifying me in this browser")).to_be_visible()
@@ -128,7 +128,7 @@ def test_every_page_notifies_with_the_same_tag(server, browse):
 
 @pytest.mark.parametrize("permission", ["default", "granted"])
 def test_without_opting_in_and_after_opting_out_there_is_no_notification(server, browse, permission):
-    page = window(browse, server, permission).open("/runs/")
+    page = window(browse, server, permission).open("/inbox")
     if permission == "granted":
         page.get_by_role("button", name="Stop notifying me in this browser").click()
     expect(page.get_by_role("button", name="Notify me in this browser")).to_be_visible()
@@ -140,6 +140,6 @@ def test_without_opting_in_and_after_opting_out_there_is_no_notification(server,
 
 
 def test_the_page_reports_that_the_browser_refuses_notifications(server, browse):
-    page = window(browse, server, permission="denied").open("/runs/")
+    page = window(browse, server, permission="denied").open("/inbox")
     expect(page.locator("#notice")).to_contain_text("Notifications are blocked")
     expect(page.locator("#notice button")).to_be_hidden()

@@ -34,7 +34,7 @@ def run(server):
 @pytest.fixture
 def review(server, run):
     """The URL of a review without decisions."""
-    yield f"{run}/review"
+    yield run
     undo_all(server, run)
 
 
@@ -47,7 +47,7 @@ def counts(page: Page) -> tuple[int, int]:
 
 
 def groups_of(server: Server, run: str, by: str = "turn") -> list[str]:
-    shown = elements(server.get(f"{run}/review?by={by}"), "section[data-key]")
+    shown = elements(server.get(f"{run}?by={by}"), "section[data-key]")
     return [str(group.attributes["data-key"]) for group in shown]
 
 

@@ -33,7 +33,7 @@ def server(tmp_path_factory):
         finished_run(running, running.session(title("planned")))
         run = finished_run(running, running.session(title("written")))
         approve_everything(running, run)
-        assert running.post(f"{run}/commit", f"{run}/commit") == f"{run}/result"
+        assert running.post(f"{run}/confirm", f"{run}/confirm") == f"{run}/result"
         yield running
 
 
@@ -108,7 +108,7 @@ def test_a_row_that_is_drawn_again_stays_current(server, browse):
 
 
 def test_runs_are_gone_through_and_those_that_wait_are_found(server, browse):
-    page = browse(server).open("/runs/")
+    page = browse(server).open("/inbox")
     press(page, "j")
     is_current(page, 0)
     press(page, "n")
@@ -121,7 +121,7 @@ def test_runs_are_gone_through_and_those_that_wait_are_found(server, browse):
 
 
 def test_backups_are_gone_through_and_verified(server, browse):
-    page = browse(server).open("/backups")
+    page = browse(server).open("/history/backups")
     press(page, "v")
     expect(page.locator("#all-backups .mark")).to_contain_text("Verified")
     press(page, "j", "Enter")
@@ -134,7 +134,7 @@ def test_backups_are_gone_through_and_verified(server, browse):
 
 
 def test_a_row_that_is_drawn_again_keeps_the_focus_although_another_response_comes_at_the_same_time(server, browse):
-    page = browse(server).open("/backups")
+    page = browse(server).open("/history/backups")
     page.get_by_role("link", name=title("written")).click()
     expect(page.get_by_role("link", name="Open the session")).to_be_visible()
     page.evaluate(ANOTHER_RESPONSE)
@@ -144,7 +144,7 @@ def test_a_row_that_is_drawn_again_keeps_the_focus_although_another_response_com
     is_current(page, 0)
 
 
-@pytest.mark.parametrize("address", ["/", "/runs/", "/backups"])
+@pytest.mark.parametrize("address", ["/", "/inbox", "/history/backups"])
 def test_the_keys_of_a_list_are_on_its_list_of_keys(address, server, browse):
     page = browse(server).open(address)
     press(page, "?")
@@ -171,7 +171,7 @@ def test_what_is_typed_before_the_page_hears_it_is_in_the_field(server, browse):
 
 def test_a_key_that_submits_a_form_is_not_kept_for_a_page_that_does_not_hear_it(server, browse):
     sent: list[str] = []
-    with unready(browse(server), "/backups") as page:
+    with unready(browse(server), "/history/backups") as page:
         page.on("request", lambda request: sent.append(request.method))
         press(page, "v", "j")
     is_current(page, 0)

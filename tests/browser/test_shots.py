@@ -119,11 +119,13 @@ class Stage:
 
     def add_model(self) -> None:
         """The provider acme with the model claude-x, unless they are there."""
-        if "claude-x" in self.server.get("/models"):
+        if "claude-x" in self.server.get("/settings/models"):
             return
-        self.server.post("/providers/add", "/providers/add", name="acme", dialect="anthropic", base_url=ACME)
+        self.server.post(
+            "/settings/providers/add", "/settings/providers/add", name="acme", dialect="anthropic", base_url=ACME
+        )
         limits = {"window": "200000", "output_limit": "8000", "thinking_levels": "high", "thinking_style": "budget"}
-        self.server.post("/models/add", "/models/add", provider="acme", name="claude-x", **limits)
+        self.server.post("/settings/models/add", "/settings/models/add", provider="acme", name="claude-x", **limits)
 
     def event_factory(self, page: str, planner: str) -> RunFactory:
         """Writes the events of a run, as its worker."""
@@ -195,10 +197,10 @@ def sessions(stage: Stage) -> Pages:
         "search-nothing": "/search?q=needle-of-this-name",
         "search-empty": "/search",
         "settings": "/settings",
-        "agents": "/agents",
-        "connect": "/agents/claude-code/connect",
-        "connect-extension": "/agents/pi/connect",
-        "remove-connection-of-none": "/agents/codex/remove",
+        "agents": "/settings/agents",
+        "connect": "/settings/agents/claude-code/connect",
+        "connect-extension": "/settings/agents/pi/connect",
+        "remove-connection-of-none": "/settings/agents/codex/remove",
         "summarise-nothing": f"{real}/summarise",
         "session-gone": gone,
         "session-empty": empty,
@@ -219,7 +221,7 @@ def runs(stage: Stage) -> Pages:
         pages["run-ended"] = finished_run(server, stage.at("ended"))
         pages["run-below"] = finished_run(server, stage.at("below"), keep="1")
         pages["run-failed"] = finished_run(server, stage.at("short"))
-    pages["review-failed"] = f"{pages['run-failed']}/review"
+    pages["review-failed"] = f"{pages['run-failed']}"
     for name in ("interrupted", "running"):
         pages[f"run-{name}"] = page = start_run(server, stage.at(name))
         factory = stage.event_factory(page, "embedded")
@@ -246,12 +248,12 @@ def runs(stage: Stage) -> Pages:
     return {
         **pages,
         "run-queued": queued,
-        "review-at-work": f"{queued}/review",
+        "review-at-work": queued,
         "compact-in-flight": f"{stage.at('queued')}/compact",
         "compact-model": f"{stage.at('ended')}/compact?planner=acme/claude-x",
-        "runs": "/runs/",
-        "runs-waiting": "/runs/?show=waiting",
-        "runs-of-a-kind-without": "/runs/?show=replaced",
+        "runs": "/inbox",
+        "runs-waiting": "/inbox?show=waiting",
+        "runs-of-a-kind-without": "/inbox?show=replaced",
         **_models(stage),
     }
 
@@ -261,29 +263,29 @@ def _models(stage: Stage) -> Pages:
     server = stage.server
     acme, ours = {"provider": "acme"}, {"provider": "ours"}
     limits = {"window": "262144", "output_limit": "8192", "thinking_style": "budget"}
-    preset = "/providers/add?for=llama-cpp"
-    server.post(preset, "/providers/add", name="ours", dialect="openai", base_url=NOBODY, key=A_KEY)
+    preset = "/settings/providers/add?for=llama-cpp"
+    server.post(preset, "/settings/providers/add", name="ours", dialect="openai", base_url=NOBODY, key=A_KEY)
     own = {"base_url": "http://127.0.0.1:2/v1", "price_in": "0", "price_out": "0"}
-    server.post("/models/add", "/models/add", name=LONG_MODEL, **ours, **own, **limits)
+    server.post("/settings/models/add", "/settings/models/add", name=LONG_MODEL, **ours, **own, **limits)
     prices = {"price_in": "3", "price_out": "15", "price_cache_read": "0.3", "price_cache_write": "3.75"}
-    server.post("/models/add", "/models/add", name="claude-y", **acme, **prices, **limits)
-    server.post("/models", "/providers/acme/agreement", origin="https://gateway.example:8443")
+    server.post("/settings/models/add", "/settings/models/add", name="claude-y", **acme, **prices, **limits)
+    server.post("/settings/models", "/settings/providers/acme/agreement", origin="https://gateway.example:8443")
     moved = {"name": "moved", "dialect": "openai"}
-    server.post("/providers/add", "/providers/add", **moved, base_url=NOBODY, key=A_KEY)
-    server.post("/models", "/providers/moved/agreement")
-    server.post("/providers/moved", "/providers/moved", **moved, base_url=ACME)
-    edit = html.elements(server.get("/models"), 'a[href^="/models/"][href$="/remove"]')[0]
+    server.post("/settings/providers/add", "/settings/providers/add", **moved, base_url=NOBODY, key=A_KEY)
+    server.post("/settings/models", "/settings/providers/moved/agreement")
+    server.post("/settings/providers/moved", "/settings/providers/moved", **moved, base_url=ACME)
+    edit = html.elements(server.get("/settings/models"), 'a[href^="/settings/models/"][href$="/remove"]')[0]
     model = str(edit.attributes["href"]).removesuffix("/remove")
     return {
-        "models": "/models",
-        "model-add": "/models/add?provider=anthropic&name=claude-z",
+        "models": "/settings/models",
+        "model-add": "/settings/models/add?provider=anthropic&name=claude-z",
         "model-edit": model,
         "model-remove": f"{model}/remove",
-        "provider-add": "/providers/add",
+        "provider-add": "/settings/providers/add",
         "provider-preset": preset,
-        "provider-edit": "/providers/ours",
-        "provider-key": "/providers/openai",
-        "provider-remove": "/providers/ours/remove",
+        "provider-edit": "/settings/providers/ours",
+        "provider-key": "/settings/providers/openai",
+        "provider-remove": "/settings/providers/ours/remove",
     }
 
 
@@ -307,27 +309,27 @@ def reviews(stage: Stage) -> Pages:
     decide(server, live, approve=undecided_keys(server, live)[0])
     stage.put("changed", steps=6)
     return {
-        "review": f"{run}/review",
+        "review": run,
         "review-stays": f"{run}/stays?from=0&to=40",
         "evidence": f"{run}/evidence?of={read_again}{'&all=1' * IN_EVERY_VIEW}",
         "evidence-names": f"{run}/evidence?of={keys[-1]}",
         "select": f"{run}/select?by=pattern&what=e",
         "select-refused": f"{run}/select?by=pattern&what=/(/",
         "select-for-plan": f"{real}/select?by=tool&what=read",
-        "commit-short": f"{run}/commit",
-        "commit-undecided": f"{run}/commit?undecided=1",
-        "commit-spot-check": f"{run}/commit{stage.first(f'{run}/commit?undecided=1', '?undecided=1&look=')}",
+        "commit-short": f"{run}/confirm",
+        "commit-undecided": f"{run}/confirm?undecided=1",
+        "commit-spot-check": f"{run}/confirm{stage.first(f'{run}/confirm?undecided=1', '?undecided=1&look=')}",
         "compact-waiting": f"{real}/compact",
-        "commit-confirmations": f"{live}/commit",
-        "commit-conflict": f"{changed}/commit",
-        "review-conflict": f"{changed}/review",
+        "commit-confirmations": f"{live}/confirm",
+        "commit-conflict": f"{changed}/confirm",
+        "review-conflict": changed,
         **_written(stage, written),
     }
 
 
 def _written(stage: Stage, run: str) -> Pages:
     server, address = stage.server, stage.at("written")
-    result = server.post(f"{run}/commit", f"{run}/commit")
+    result = server.post(f"{run}/confirm", f"{run}/confirm")
     assert result == f"{run}/result"
     backups = f"{address}/backups"
     restore = html.elements(server.get(backups), 'a[href$="/restore"]')[0]
@@ -341,13 +343,13 @@ def _written(stage: Stage, run: str) -> Pages:
         "undo": f"{run}/undo",
         "undo-nothing-chosen": f"{run}/undo?choice=shown",
         "run-committed": run,
-        "review-committed": f"{run}/review",
+        "review-committed": run,
         "backups": backups,
         "restore": f"{backup}/restore",
         "delete": f"{backup}/delete",
-        "audit": "/audit",
-        "backups-of-all": "/backups",
-        "backups-under-way": "/backups?done=1",
+        "audit": "/history",
+        "backups-of-all": "/history/backups",
+        "backups-under-way": "/history/backups?done=1",
     }
 
 
@@ -371,8 +373,8 @@ def agents(stage: Stage) -> Pages:
         "session-amp": stage.at("thread"),
         "timeline-claude": f"{claude}/timeline",
         "lost": f"{summarised}/lost",
-        "hindsight": "/lab/hindsight",
-        "hindsight-of-none": "/lab/hindsight?month=2001-01",
+        "hindsight": "/insights/costs",
+        "hindsight-of-none": "/insights/costs?month=2001-01",
         "session-hindsight": f"{summarised}/hindsight",
         "session-hindsight-codex": f"{codex}/hindsight",
         "lost-codex": f"{codex}/lost",
@@ -386,23 +388,23 @@ def agents(stage: Stage) -> Pages:
         "doctor-claude": f"{stage.at('claude-damaged')}/doctor",
         "doctor-codex": f"{stage.at('codex-damaged')}/doctor",
         "compact-opencode": f"{opencode}/compact",
-        "commit-handoff": f"{handoff}/commit",
-        "commit-writer-refused": f"{open_runs['opencode']}/commit?writer=prune",
-        "commit-open-elsewhere": f"{opened}/commit?writer=boundary",
+        "commit-handoff": f"{handoff}/confirm",
+        "commit-writer-refused": f"{open_runs['opencode']}/confirm?writer=prune",
+        "commit-open-elsewhere": f"{opened}/confirm?writer=boundary",
     }
     for agent, run in open_runs.items():
-        pages |= {f"review-{agent}": f"{run}/review", f"commit-{agent}": f"{run}/commit"}
+        pages |= {f"review-{agent}": run, f"commit-{agent}": f"{run}/confirm"}
     for agent, run in written_runs.items():
-        commit = f"{run}/commit?writer={AGENTS[agent]}"
+        commit = f"{run}/confirm?writer={AGENTS[agent]}"
         yes = html.values(server.get(commit), "yes")
         pages |= {
-            f"result-{agent}": server.post(commit, f"{run}/commit", yes=yes),
+            f"result-{agent}": server.post(commit, f"{run}/confirm", yes=yes),
             f"undo-{agent}": f"{run}/undo",
             f"session-{agent}-written": f"{stage.at(f'{agent}-written')}?view=removed",
         }
         pages[f"backups-{agent}"] = f"{stage.at(f'{agent}-written')}/backups"
     pages["timeline-opencode"] = f"{opencode}/timeline"
-    server.wait_for(lambda: "By agent" in text_of(server.get("/lab/hindsight")))
+    server.wait_for(lambda: "By agent" in text_of(server.get("/insights/costs")))
     return pages
 
 
@@ -466,17 +468,19 @@ def _written_draft(server: Server, session: str, words: str) -> str:
 def _experiments(stage: Stage) -> Pages:
     server = stage.server
     chosen: dict[str, str | list[str]] = {"newest": "200", "strategy": ["embedded", "oldest"], "keep": ["0.7", "0.5"]}
-    done = server.post("/lab/new", "/lab/new", planner="none", **chosen)
+    done = server.post("/insights/benchmark/new", "/insights/benchmark/new", planner="none", **chosen)
     environment = {**server.environment, "DJANGO_SETTINGS_MODULE": "redline.settings"}
     measure = [sys.executable, "-c", MEASURE, done.rsplit("/", 1)[1]]
     subprocess.run(measure, env=environment, cwd=server.root, check=True)
     return {
-        "lab": "/lab/",
-        "lab-form": "/lab/new",
-        "lab-form-with-a-model": "/lab/new?keep=0.5&strategy=embedded&newest=5&planner=acme/claude-x",
+        "lab": "/insights/benchmark",
+        "lab-form": "/insights/benchmark/new",
+        "lab-form-with-a-model": "/insights/benchmark/new?keep=0.5&strategy=embedded&newest=5&planner=acme/claude-x",
         "lab-experiment": done,
         "lab-experiment-lost": f"{done}?keep=0.5&strategy=oldest",
-        "lab-experiment-queued": server.post("/lab/new", "/lab/new", planner="none", **chosen),
+        "lab-experiment-queued": server.post(
+            "/insights/benchmark/new", "/insights/benchmark/new", planner="none", **chosen
+        ),
     }
 
 

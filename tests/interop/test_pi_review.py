@@ -29,7 +29,7 @@ from tests.interop_clients.reviewing import CONFIRMED, rows
 from tests.server import Server, start_server
 from tests.wait import wait_until
 
-REVIEW = re.compile(r"waits for your review: \S+?(/runs/\d+)/review")
+REVIEW = re.compile(r"waits for your review: \S+?(/plans/\d+)")
 CONTINUES = "continues with the approved context; the session shows it."
 READERS_IN_FORCE = {"pi": "pi", "atomic": "atomic-0.8"}
 """The agents that apply plans, and how they rebuild contexts."""
@@ -69,7 +69,7 @@ def review(server: Server, run: str, *, rejects: bool = False) -> str:
         for key in undecided_keys(server, run)[::3]:
             decide(server, run, reject=key)
     approve_everything(server, run)
-    return server.post(f"{run}/commit", f"{run}/commit", yes=CONFIRMED)
+    return server.post(f"{run}/confirm", f"{run}/confirm", yes=CONFIRMED)
 
 
 def approved_targets(server: Server, run: str) -> list[Target]:
@@ -94,7 +94,7 @@ def test_the_agent_sends_exactly_what_was_approved(name, agent, sessions, provid
         with Pi(home, session) as pi:
             pi.send("prompt", message=PROBE) if at_threshold else pi.send("compact")
             run = waiting_run(pi)
-            assert "data-key" in server.get(f"{run}/review")
+            assert "data-key" in server.get(run)
             loaded = load_session(session)
             before = context_of(loaded, reader)
             whole = expected(fields_of(loaded, before.messages))
@@ -132,7 +132,7 @@ def test_pi_goes_through_with_a_review_although_redline_was_killed(is_approved, 
                 if is_approved:
                     review(server, run)
                 else:
-                    server.post("/handshakes/1", "/handshakes/1/decline", step="continue")
+                    server.post("/inbox/agents/1", "/inbox/agents/1/decline", step="continue")
                 assert not pi.ended()["success"]
                 wait_until(lambda: pi.shown("notify"), "pi did not say what became of it")
                 assert (f"pi {CONTINUES}" in pi.shown("notify")) is is_approved

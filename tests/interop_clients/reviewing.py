@@ -39,7 +39,7 @@ def waiting_run(server: Server, asked: Future[Any] | None = None) -> str:
     def look() -> str:
         assert asked is None or not asked.done(), asked.result()
         found = rows(server, WAITING_RUN)
-        return f"/runs/{found[0][0]}" if found else ""
+        return f"/plans/{found[0][0]}/log" if found else ""
 
     return str(server.wait_for(look))
 
@@ -54,9 +54,9 @@ def approve(server: Server, run: str, writer: str = "", chance: random.Random | 
         for key in chance.sample(keys, min(len(keys) // 2, chance.randint(0, 2))):
             decide(server, run, reject=key)
     approve_everything(server, run)
-    page = f"{run}/commit?writer={writer}"
-    shown = server.post(page, f"{run}/commit", yes=CONFIRMED)
-    assert shown.startswith("/handshakes/"), server.text(page)
+    page = f"{run}/confirm?writer={writer}"
+    shown = server.post(page, f"{run}/confirm", yes=CONFIRMED)
+    assert shown.startswith("/inbox/agents"), server.text(page)
 
 
 def applied_targets(server: Server) -> list[Target]:

@@ -161,7 +161,7 @@ def test_opencode_continues_with_what_was_approved(server, tmp_path, model):
             else:
                 opencode.begin("go on", called("full", FULL), ModelReply("done"))
             run = waiting_run(server, asked)
-            assert "data-key" in server.get(f"{run}/review")
+            assert "data-key" in server.get(run)
             source = load_session(runs.copied() / opencode.session)
             approve(server, run, chance=chance)
             targets = tuple(applied_targets(server))

@@ -309,7 +309,7 @@ def start_compaction(agent: TerminalAgent, terminal: Terminal, server: Server) -
     """Compact in the terminal, and see on both sides that the agent waits; returns the address of the run."""
     terminal.enter("/compact")
     run = waiting_run(server)
-    terminal.wait_for(agent.waits.format(review=f"{server.base}{run}/review"))
+    terminal.wait_for(agent.waits.format(review=f"{server.base}{run}"))
     server.wait_for(lambda: f"{agent.label} waits for your review" in server.text("/"))
     return run
 

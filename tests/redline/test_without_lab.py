@@ -33,7 +33,7 @@ RECORDED: Final = chain(
 
 
 def addresses_of_lab(server: Server, page: str) -> set[str]:
-    return {one for one in addresses(server.get(page)) if "/lab" in one or "/hindsight" in one}
+    return {one for one in addresses(server.get(page)) if "/insights" in one or "/hindsight" in one}
 
 
 def test_pages_lead_to_the_lab_only_if_it_is_there(tmp_path):
@@ -42,17 +42,17 @@ def test_pages_lead_to_the_lab_only_if_it_is_there(tmp_path):
     with start_server(tmp_path, REDLINE_ROOTS=roots) as server:
         session = server.session("Mend the parser.")
         more = {
-            session: {"/lab/new?session=1"},
+            session: {"/insights/benchmark/new?session=1"},
             f"{session}/timeline": {f"{session}/hindsight", f"{session}/hindsight?entry=e5"},
             f"{session}/lost": {f"{session}/hindsight?entry=e5"},
-            "/runs/": {"/lab/hindsight"},
+            "/inbox": {"/insights/costs"},
         }
-        for page in ("/", *more, "/backups", "/models", "/settings"):
-            assert addresses_of_lab(server, page) == {"/lab/"} | more.get(page, set()), page
+        for page in ("/", *more, "/history/backups", "/settings/models", "/settings"):
+            assert addresses_of_lab(server, page) == {"/insights/benchmark"} | more.get(page, set()), page
     with start_server(tmp_path, REDLINE_ROOTS=roots, **LEFT_OUT) as server:
-        for page in ("/", *more, "/backups", "/models", "/settings"):
+        for page in ("/", *more, "/history/backups", "/settings/models", "/settings"):
             assert not addresses_of_lab(server, page), page
-        for page in ("/lab/", "/lab/hindsight", f"{session}/hindsight"):
+        for page in ("/insights/benchmark", "/insights/costs", f"{session}/hindsight"):
             with pytest.raises(urllib.error.HTTPError, match="404"):
                 server.get(page)
 

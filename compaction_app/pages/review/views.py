@@ -421,7 +421,7 @@ def _context(desk: ReviewDesk) -> dict[str, Any]:
         "found": desk.found_sum(),
         "version": desk.version,
         "mark": desk.mark,
-        "active_nav": "runs",
+        "active_nav": "inbox",
     }
 
 
@@ -532,7 +532,7 @@ def stays(request: HttpRequest, run: int) -> HttpResponse:
         "start": start,
         "version": desk.version,
         "mark": mark_of(found),
-        "active_nav": "runs",
+        "active_nav": "inbox",
     }
     part = "review/stays.html#rows" if pages.wants_fragment(request) else "review/stays.html"
     return render(request, part, context)
@@ -612,7 +612,7 @@ def _closed(
         "changed": reviewable and fault is not None and fault.code in ("session_rewritten", "no_such_file"),
         "again": reviewable and isinstance(fault, Conflict) and fault.code == "session_rewritten",
         "later": run.replaced_by.order_by("-pk").first(),
-        "active_nav": "runs",
+        "active_nav": "inbox",
         **(again or {}),
     }
     return render(request, "review/review_closed.html", context, status=pages.status_of(fault))

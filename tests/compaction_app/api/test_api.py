@@ -251,7 +251,7 @@ def test_without_a_token_the_error_says_how_to_get_one_and_each_is_refused_befor
 
 
 def test_the_token_opens_no_page(script, session):
-    for page in ("/", "/runs/", "/settings", "/models", f"/sessions/{session.root_id}/x", "/ws/sessions"):
+    for page in ("/", "/inbox", "/settings", "/settings/models", f"/sessions/{session.root_id}/x", "/ws/sessions"):
         assert script.get(page).status_code == 403, page
         assert script.post(page).status_code == 403, page
 

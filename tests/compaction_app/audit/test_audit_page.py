@@ -52,13 +52,13 @@ def committed(redline, known_root):
 
 
 def test_an_empty_log_says_so_and_else_the_newest_come_first_page_by_page(browser, redline, monkeypatch):
-    answer = browser.get("/audit")
+    answer = browser.get("/history")
     assert "No changes yet" in text_of(answer)
     assert "Verified" not in text_of(answer)
     monkeypatch.setattr("compaction_app.pages.audit.PAGE_SIZE", 3)
     for number in range(1, 5):
         record(number)
-    first, second = text_of(browser.get("/audit")), text_of(browser.get("/audit?page=2"))
+    first, second = text_of(browser.get("/history")), text_of(browser.get("/history?page=2"))
     assert first.index("/work/s4.jsonl") < first.index("/work/s3.jsonl")
     assert "/work/s1.jsonl" not in first
     assert "/work/s1.jsonl" in second
@@ -67,15 +67,15 @@ def test_an_empty_log_says_so_and_else_the_newest_come_first_page_by_page(browse
 
 def test_a_commit_appears_with_its_run_and_hashes_and_in_json_with_all_that_these_cover(browser, committed, redline):
     path = committed.session.path
-    answer = browser.get("/audit")
+    answer = browser.get("/history")
     shown = text_of(answer)
     assert not missing(shown, "Verified: 1 entry.", "Passed", "compared with the approved plan")
     assert f"{path.stat().st_size:,} bytes" in shown
     assert sha256_of(path.read_bytes()) in answer.content.decode()
-    for link in (committed.session.get_absolute_url(), f"/runs/{committed.pk}/result", "/backups"):
+    for link in (committed.session.get_absolute_url(), f"/plans/{committed.pk}/result", "/history/backups"):
         assert f'{link}"' in answer.content.decode()
-    for page in ("/settings", f"/runs/{committed.pk}/result", f"{committed.session.get_absolute_url()}/backups"):
-        assert 'href="/audit"' in browser.get(page).content.decode(), page
+    for page in ("/settings", f"/plans/{committed.pk}/result", f"{committed.session.get_absolute_url()}/backups"):
+        assert 'href="/history"' in browser.get(page).content.decode(), page
     document = redline.call("audit", "--json").json
     entry = AuditEntry.objects.get()
     assert document["broken"] is None
@@ -88,7 +88,7 @@ def test_each_change_says_what_was_done(browser, redline):
     record(1, writer="fork", new_file="/work/new.jsonl", targets=targets, after=FileContent(12_345, HASH))
     record(2, action=AuditEntry.Action.RESTORE, restored_from="/work/s.bak", before=FileContent(5, HASH))
     record(3, action=AuditEntry.Action.UNDO, new_file="/work/undone.jsonl", certificate=CERTIFICATE)
-    shown = text_of(browser.get("/audit"))
+    shown = text_of(browser.get("/history"))
     for words in ("Fork", "in the new file new.jsonl", "1 entry and 1 block", "12,345 bytes", "0123456789ab…"):
         assert words in shown
     assert shown.count("Fork") == 1
@@ -101,7 +101,7 @@ def test_a_move_and_a_label_name_their_entry_by_what_it_says(browser, redline, k
     record(1, action=AuditEntry.Action.MOVE, session=session.path, writer="to e1")
     record(2, action=AuditEntry.Action.LABEL, session=session.path, writer="“here” on e1")
     record(3, action=AuditEntry.Action.MOVE, session=session.path, writer="to gone")
-    answer = browser.get("/audit")
+    answer = browser.get("/history")
     assert not missing(text_of(answer), "to: Mend the parser.", "“here” on: Mend the parser.", "to gone")
     assert ("Mend the parser.", f"{session.get_absolute_url()}/entries/e1") in links(answer)
 
@@ -110,7 +110,7 @@ def test_a_broken_log_says_where_and_what_that_means(browser, redline):
     for number in range(1, 4):
         record(number)
     break_log()
-    shown = text_of(browser.get("/audit"))
+    shown = text_of(browser.get("/history"))
     assert not missing(shown, "The log is broken at entry 2.", "an entry was removed, inserted or moved")
     assert "Verified" not in shown
 
@@ -118,7 +118,7 @@ def test_a_broken_log_says_where_and_what_that_means(browser, redline):
 def test_hostile_names_are_escaped(browser, redline):
     name = "/work/<script>alert(1)</script>\u202e.jsonl"
     record(1, session=Path(name), writer="<b>", new_file=name, backup=name, restored_from=name)
-    page = browser.get("/audit").content.decode()
+    page = browser.get("/history").content.decode()
     assert "<script>alert" not in page
     assert "\u202e" not in page
     assert "<b>&lt;" not in page

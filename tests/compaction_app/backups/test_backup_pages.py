@@ -206,7 +206,7 @@ def test_a_plan_stands_when_the_bytes_that_it_was_made_on_come_back(browser, pat
     restored(browser, of(path, name))
     assert path.read_bytes() == before
     for page in ("review", "commit"):
-        assert not elements(browser.get(f"/runs/{run.pk}/{page}"), "[role=alert] span"), page
+        assert not elements(browser.get(f"/plans/{run.pk}/{page}"), "[role=alert] span"), page
     commit_approved(run)
     assert path.read_bytes().startswith(before)
 

@@ -34,22 +34,22 @@ def backups(known_root):
     return [commit(approved_plan(path), Confirmations(live=True), datetime.now(UTC)).backup.path for path in paths]
 
 
-def words(browser: Client, address: str = "/backups") -> str:
+def words(browser: Client, address: str = "/history/backups") -> str:
     return text_sent(browser.get(address), 200)
 
 
 def verify(browser: Client, **data: str) -> Any:
-    return browser.post("/backups/verify", data, follow=True)
+    return browser.post("/history/backups/verify", data, follow=True)
 
 
 def test_every_backup_is_there_with_its_session_and_the_space_that_it_takes(browser, backups):
-    shown, sizes = browser.get("/backups"), [path.stat().st_size for path in backups]
+    shown, sizes = browser.get("/history/backups"), [path.stat().st_size for path in backups]
     titles = [str(one.attributes["title"]) for one in elements(shown, "td [title$=bytes]")]
     assert titles == [f"{size:,} bytes" for size in sizes]
     assert not missing(text_of(shown), "2 backups of 2 sessions", "2 not checked yet", "Before a compaction")
     named = [one.attributes["href"] for one in elements(shown, ".backups__session a")]
     assert not missing(named, *(f"{session.get_absolute_url()}/backups" for session in Session.objects.all()))
-    assert link(browser.get("/"), "Backups") == "/backups"
+    assert link(browser.get("/"), "Backups") == "/history/backups"
 
 
 def test_all_are_verified_and_a_damaged_one_is_told_apart(browser, backups):
@@ -59,23 +59,23 @@ def test_all_are_verified_and_a_damaged_one_is_told_apart(browser, backups):
     shown = text_of(verify(browser))
     assert not missing(shown, "1 verified", "1 with a hash mismatch")
     assert "not checked yet" not in shown
-    assert [mark.split()[0] for mark in texts(browser.get("/backups"), ".hash .mark")] == ["Verified", "Hash"]
-    assert "1 damaged" in text_of(element(browser.get("/backups"), "title"))
+    assert [mark.split()[0] for mark in texts(browser.get("/history/backups"), ".hash .mark")] == ["Verified", "Hash"]
+    assert "1 damaged" in text_of(element(browser.get("/history/backups"), "title"))
 
 
 def test_a_long_verification_goes_on_in_steps_for_which_a_script_asks(browser, backups, monkeypatch):
     monkeypatch.setattr(backup_page, "STEP_BYTES", 1)
     first = verify(browser)
-    assert first.redirect_chain[-1][0] == "/backups?done=1"
+    assert first.redirect_chain[-1][0] == "/history/backups?done=1"
     assert not missing(text_of(first), "1 of 2 were read", "1 verified")
     assert element(first, "input[name=from]").attributes["value"] == "1"
     last = verify(browser, **{"from": "1"})
-    assert last.redirect_chain[-1][0] == "/backups"
+    assert last.redirect_chain[-1][0] == "/history/backups"
     assert "2 verified" in text_of(last)
     monkeypatch.setattr(backup_page, "STEP_BYTES", 1)
-    part = browser.post("/backups/verify", headers={"HX-Request": "true"})
+    part = browser.post("/history/backups/verify", headers={"HX-Request": "true"})
     assert element(part, "form[hx-post]").attributes["hx-trigger"] == "load, submit"
-    part = browser.post("/backups/verify", {"from": "1"}, headers={"HX-Request": "true"})
+    part = browser.post("/history/backups/verify", {"from": "1"}, headers={"HX-Request": "true"})
     assert "hx-trigger" not in element(part, "form[hx-post]").attributes
     assert "2 verified" in text_of(part)
 
@@ -93,7 +93,7 @@ def test_backups_of_a_root_that_is_not_configured_are_not_shown(browser, backups
 
 def test_numbers_that_are_none_begin_at_the_start(browser, backups):
     assert "2 verified" in text_of(verify(browser, **{"from": "-1"}))
-    assert "2 backups" in words(browser, "/backups?page=x&done=9999999999999")
+    assert "2 backups" in words(browser, "/history/backups?page=x&done=9999999999999")
 
 
 @pytest.fixture
@@ -128,12 +128,12 @@ def test_the_list_and_the_result_offer_the_undo_instead(browser, run, page, back
     found = browser.get(f"{page}/backups")
     links = addresses(found)
     assert not [one for one in links if one.endswith("/restore")]
-    assert f"/runs/{run.pk}/undo" in links
+    assert f"/plans/{run.pk}/undo" in links
     assert "must not lose bytes" in text_of(found)
     assert "Before you restore" not in text_of(found)
     verified = browser.post(f"{page}/backups/{backup.name}/verify", headers={"HX-Request": "true"})
     assert "Restore" not in text_of(verified)
-    result = text_of(browser.get(f"/runs/{run.pk}/result"))
+    result = text_of(browser.get(f"/plans/{run.pk}/result"))
     assert "Undo" in result
     assert "restore a backup" not in result
 

@@ -57,7 +57,7 @@ class Work:
 
     @property
     def url(self) -> str:
-        return f"/runs/{self.run.pk}"
+        return f"/plans/{self.run.pk}/log"
 
     @property
     def session_url(self) -> str:
@@ -71,7 +71,7 @@ class Work:
         return "".join(fields(self.page(writer=writer)).get("plan", []))
 
     def post(self, **sent: Any) -> Any:
-        return self.browser.post(f"{self.url}/commit", sent)
+        return self.browser.post(f"{self.url}/confirm", sent)
 
     def commit(self, *confirmations: str, writer: str = "") -> Any:
         """Open the page of a writer, or of the best one, and confirm what it shows."""
@@ -100,7 +100,7 @@ class Work:
     def planned_again(self) -> Run:
         answer = self.browser.post(f"{self.url}/again")
         later = Run.objects.get(replaces=self.run)
-        assert answer["Location"] == f"/runs/{later.pk}"
+        assert answer["Location"] == f"/plans/{later.pk}/log"
         return later
 
     def plans_again(self, page: Any) -> bool:
@@ -388,7 +388,7 @@ def test_planning_again_approves_nothing_that_was_not_approved(session):
 
 
 def test_a_torn_last_line_is_shown_on_the_form_the_review_and_the_commit_page(work):
-    pages = (f"{work.session_url}/compact", f"{work.url}/review", f"{work.url}/commit")
+    pages = (f"{work.session_url}/compact", f"{work.url}", f"{work.url}/confirm")
     for page in pages:
         assert "a torn line of" not in text_of(work.browser.get(page))
     place(work.path, work.before + b'{"type":"mess')
@@ -403,14 +403,14 @@ def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(work):
 
     def taken_back() -> set[str]:
         """The pages that say so."""
-        found = {"/runs/": work.browser.get("/runs/")} | {one: work.page(one) for one in ("", "/result")}
+        found = {"/inbox": work.browser.get("/inbox")} | {one: work.page(one) for one in ("", "/result")}
         assert f"{work.url}/result" in [address for _, address in links(found[""])]
         return {name for name, page in found.items() if "taken back" in text_of(page)}
 
     assert not taken_back()
     way_back = restore(backup, Confirmations(), timezone.now()).previous_backup
     assert work.state() == (RunState.RESTORED, None)
-    assert taken_back() == {"/runs/", "", "/result"}
+    assert taken_back() == {"/inbox", "", "/result"}
     page = work.page("/result")
     untrue = ["recorded by context-compaction", "every recorded byte is still in the file", "Reload the session there"]
     assert missing(text_of(page), *untrue) == untrue

@@ -32,17 +32,17 @@ def test_a_thread_is_planned_for_a_hand_off_and_its_commit_page_offers_what_is_k
     page = browser.get(run.session.get_absolute_url())
     assert text_of(page).count("keeps its threads on its servers") == 1
     assert {"Plan a hand-off…"} == {words for words, address in links(page) if address.endswith("/compact")}
-    assert "Hand off…" in text_of(browser.get(f"/runs/{run.pk}/review"))
-    answer = browser.get(f"/runs/{run.pk}/commit")
+    assert "Hand off…" in text_of(browser.get(f"/plans/{run.pk}"))
+    answer = browser.get(f"/plans/{run.pk}/confirm")
     assert "on its servers" in text_of(answer)
-    assert f"/runs/{run.pk}/handoff.md" in [address for _, address in links(answer)]
+    assert f"/plans/{run.pk}/handoff.md" in [address for _, address in links(answer)]
 
 
 def test_what_is_kept_is_downloaded_without_what_was_approved(browser, run):
-    answer = browser.get(f"/runs/{run.pk}/handoff.md")
+    answer = browser.get(f"/plans/{run.pk}/handoff.md")
     text = answer.content.decode()
     assert answer["Content-Type"] == "text/markdown; charset=utf-8"
     assert text.startswith("## User\n\nBegin.\n")
     assert text.endswith("All is read.\n")
     assert 0 < len([number for number in range(8) if f"output {number} " in text]) < 8
-    assert browser.get(f"/runs/{run.pk + 1}/handoff.md").status_code == 404
+    assert browser.get(f"/plans/{run.pk + 1}/handoff.md").status_code == 404

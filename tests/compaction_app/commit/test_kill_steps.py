@@ -56,7 +56,7 @@ class Work:
 
     def page(self, name: str) -> str:
         """The text of a page of the run; without a name, of the list of runs."""
-        answer = self.browser.get(f"/runs/{self.run.pk}/{name}" if name else "/runs/", follow=True)
+        answer = self.browser.get(f"/plans/{self.run.pk}/{name}" if name else "/inbox", follow=True)
         assert answer.status_code == 200, (name, answer.content)
         return text_of(answer)
 
@@ -110,7 +110,7 @@ def test_a_commit_of_a_run_killed_before_any_step_is_completed_or_undone(redline
     def pages(state: str) -> None:
         if state == "before":
             assert "Back up and" in work.page("commit")
-            assert work.browser.get(f"/runs/{work.run.pk}/result").status_code == 404
+            assert work.browser.get(f"/plans/{work.run.pk}/result").status_code == 404
             work.commit()
             assert work.state() == RunState.COMMITTED
             return

@@ -107,13 +107,13 @@ def numbers(row: Any) -> list[str]:
 
 
 def test_the_page_shows_its_headline_in_its_tables_what_nobody_opened_and_that_nothing_is_undecided(browser, approved):
-    page = browser.get(f"/runs/{approved.pk}/commit")
+    page = browser.get(f"/plans/{approved.pk}/confirm")
     struck = re.search(r"Strike about ([\d,]+) of ([\d,]+) tokens", text_of(element(page, "h1")))
     kinds, tools, largest, bulk = [numbers(foot) for foot in elements(page, "tfoot")]
     assert kinds[:2] == tools[:2] == [struck[2], f"−{struck[1]}"]
     assert bulk[-1] == f"−{struck[1]}"
     assert largest[-1].startswith("−")
-    undecided = browser.get(f"/runs/{approved.pk}/commit?undecided=1")
+    undecided = browser.get(f"/plans/{approved.pk}/confirm?undecided=1")
     assert "Nothing is undecided" in text_of(element(undecided, "h1"))
     assert not elements(undecided, "form[action$=approve-rest]")
     largest = look_at(approved).largest[0].target
@@ -128,20 +128,20 @@ def test_the_page_shows_its_headline_in_its_tables_what_nobody_opened_and_that_n
 def test_the_size_that_the_file_will_have_is_the_one_it_gets(browser, path, ending):
     place(path, path.read_bytes().rstrip(b"\n") + ending)
     run = approve_proposals(plan_session(index_file(path)))
-    shown = text_of(browser.get(f"/runs/{run.pk}/commit"))
+    shown = text_of(browser.get(f"/plans/{run.pk}/confirm"))
     committed(browser, run)
     assert f"afterwards {path.stat().st_size:,} bytes" in shown
 
 
 def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser, approved):
-    assert browser.get(f"/runs/{approved.pk}/commit?look=nothing").status_code == 200
+    assert browser.get(f"/plans/{approved.pk}/confirm?look=nothing").status_code == 200
     assert opened_targets(approved) == frozenset()
     (group, *_) = look_at(approved).groups
     shown = [unit.target for unit in group.unopened]
     address = next(
-        at for words, at in links(browser.get(f"/runs/{approved.pk}/commit")) if at.endswith(f"{group.key}#look")
+        at for words, at in links(browser.get(f"/plans/{approved.pk}/confirm")) if at.endswith(f"{group.key}#look")
     )
-    page = browser.get(f"/runs/{approved.pk}/commit{address}")
+    page = browser.get(f"/plans/{approved.pk}/confirm{address}")
     assert len(elements(page, "article.sample")) == len(shown) <= 5
     assert opened_targets(approved) == frozenset(shown)
     assert texts(page, ".sample__text")[0]
@@ -153,9 +153,9 @@ def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser, run):
     run.proposals.filter(pk=proposal.pk).update(reason="an old output; 2 of the 3 names in it occur only there")
     decide(run, Kind.APPROVE, leads(run), timezone.now())
     assert [unit.target for unit in look_at(run).with_names_only_there.units] == [proposal.target]
-    page = browser.get(f"/runs/{run.pk}/commit")
+    page = browser.get(f"/plans/{run.pk}/confirm")
     assert "1 holds names found nowhere else" in text_of(page)
-    browser.get(f"/runs/{run.pk}/commit{link(page, 'Look at 1 of them')}")
+    browser.get(f"/plans/{run.pk}/confirm{link(page, 'Look at 1 of them')}")
     assert opened_targets(run) == {proposal.target}
 
 
@@ -169,7 +169,7 @@ def test_what_was_approved_one_by_one_is_not_among_what_was_approved_in_bulk(run
 
 
 def test_what_was_added_by_hand_is_named(browser, approved):
-    assert "Nothing was added by hand." in text_of(browser.get(f"/runs/{approved.pk}/commit"))
+    assert "Nothing was added by hand." in text_of(browser.get(f"/plans/{approved.pk}/confirm"))
     stays = next(
         entry
         for entry in account_of(approved).transcript.entries
@@ -177,19 +177,19 @@ def test_what_was_added_by_hand_is_named(browser, approved):
     )
     decide(approved, Kind.ADD, [Target(stays.entry_id)], timezone.now())
     assert [unit.target.entry_id for unit in look_at(approved).by_hand] == [stays.entry_id]
-    assert "Added by hand" in texts(browser.get(f"/runs/{approved.pk}/commit"), "h2")
+    assert "Added by hand" in texts(browser.get(f"/plans/{approved.pk}/confirm"), "h2")
 
 
 def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser, run, path):
     before = path.read_bytes()
-    assert link(browser.get(f"/runs/{run.pk}/commit"), "Approve everything undecided…") == "?undecided=1"
+    assert link(browser.get(f"/plans/{run.pk}/confirm"), "Approve everything undecided…") == "?undecided=1"
     first, *rest = leads(run)
     decide(run, Kind.REJECT, [first], timezone.now())
-    page = browser.get(f"/runs/{run.pk}/commit?undecided=1")
+    page = browser.get(f"/plans/{run.pk}/confirm?undecided=1")
     assert f"Approve {len(rest)} undecided" in text_of(element(page, "h1"))
     assert f"{len(rest)} of them were opened by nobody" in text_of(page)
-    answer = browser.post(f"/runs/{run.pk}/approve-rest", {name: given[0] for name, given in fields(page).items()})
-    assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}/commit")
+    answer = browser.post(f"/plans/{run.pk}/approve-rest", {name: given[0] for name, given in fields(page).items()})
+    assert (answer.status_code, answer["Location"]) == (303, f"/plans/{run.pk}/confirm")
     account = account_of(run)
     assert (len(account.approved), len(account.undecided)) == (len(rest), 0)
     assert all(unit.is_bulk for unit in account.approved)
@@ -199,18 +199,18 @@ def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser, 
 
 
 def test_a_form_shown_before_a_decision_or_of_another_plan_approves_nothing(browser, run):
-    sent = {name: given[0] for name, given in fields(browser.get(f"/runs/{run.pk}/commit?undecided=1")).items()}
+    sent = {name: given[0] for name, given in fields(browser.get(f"/plans/{run.pk}/confirm?undecided=1")).items()}
     decide(run, Kind.REJECT, leads(run)[:1], timezone.now())
     for wrong in (sent, {}, {"seen": "x"}, {"seen": "0", "mark": "another"}):
-        assert browser.post(f"/runs/{run.pk}/approve-rest", wrong).status_code in (409, 422), wrong
+        assert browser.post(f"/plans/{run.pk}/approve-rest", wrong).status_code in (409, 422), wrong
         assert not account_of(run).approved
 
 
 def test_with_a_price_the_page_says_when_it_pays_and_without_one_only_tokens_are_given(browser, approved):
-    page = text_of(browser.get(f"/runs/{approved.pk}/commit"))
+    page = text_of(browser.get(f"/plans/{approved.pk}/confirm"))
     assert missing(page, "The price of claude-x is not known", "$") == ["$"]
     with override_configuration(prices={"claude-x": PriceSetting(input=3, cache_read=0.3, cache_write=3.75)}):
-        page = browser.get(f"/runs/{approved.pk}/commit")
+        page = browser.get(f"/plans/{approved.pk}/confirm")
     assert elements(page, "svg.plot path.plot__struck")
     words = text_of(page)
     assert "$0.3 cache read, $3.75 cache write, per million tokens, from your configuration" in words
@@ -222,7 +222,7 @@ def test_what_is_counted_as_input_is_said_and_a_free_model_has_no_plot(browser, 
     pages = []
     for price in (3, 0):
         with override_configuration(prices={"claude-x": PriceSetting(input=price)}):
-            pages.append(browser.get(f"/runs/{approved.pk}/commit"))
+            pages.append(browser.get(f"/plans/{approved.pk}/confirm"))
     assert "Cached input is counted as input, because its price is not known." in text_of(pages[0])
     assert "Pays after 1 request" in text_of(pages[0])
     assert not elements(pages[1], "svg.plot")
@@ -230,9 +230,9 @@ def test_what_is_counted_as_input_is_said_and_a_free_model_has_no_plot(browser, 
 
 
 def committed(browser: Client, run: Run) -> Any:
-    plan = fields(browser.get(f"/runs/{run.pk}/commit"))["plan"][0]
-    assert browser.post(f"/runs/{run.pk}/commit", {"plan": plan}).status_code == 303
-    return browser.get(f"/runs/{run.pk}/result")
+    plan = fields(browser.get(f"/plans/{run.pk}/confirm"))["plan"][0]
+    assert browser.post(f"/plans/{run.pk}/confirm", {"plan": plan}).status_code == 303
+    return browser.get(f"/plans/{run.pk}/result")
 
 
 def test_the_result_says_who_proposed_and_approved_each_removal_and_how_to_continue(browser, approved):
@@ -241,28 +241,28 @@ def test_the_result_says_who_proposed_and_approved_each_removal_and_how_to_conti
     struck = re.search(r"Struck about ([\d,]+) of", text_of(element(page, "h1")))
     assert [foot for foot in feet if f"−{struck[1]}" in foot] == feet
     (row, *_) = removals_of(account)["rows"]
-    shown = elements(browser.get(f"/runs/{approved.pk}/result?reason={row.key}"), "#each tbody tr")
+    shown = elements(browser.get(f"/plans/{approved.pk}/result?reason={row.key}"), "#each tbody tr")
     assert len(shown) == len(row.units)
     assert not missing(text_of(shown[0]), f"call {row.units[0].call}", f"with {len(leads(approved)) - 1} others")
     heights = [int(str(one.attributes["viewBox"]).split()[3]) for one in elements(page, ".maps svg")]
     assert heights[1] < heights[0]
     assert text_of(element(page, "[data-copy] code")).startswith("atomic --session")
     assert "hidden" in element(page, "[data-copy-button]").attributes
-    assert browser.get(f"/runs/{approved.pk}/review.json").json()["compaction"]["backup"].endswith(".compact.bak")
-    assert "SHA-256" in browser.get(f"/runs/{approved.pk}/review.md").content.decode()
+    assert browser.get(f"/plans/{approved.pk}/review.json").json()["compaction"]["backup"].endswith(".compact.bak")
+    assert "SHA-256" in browser.get(f"/plans/{approved.pk}/review.md").content.decode()
 
 
 def test_both_exports_have_the_numbers_of_the_page(browser, run):
     first, *rest = leads(run)
     decide(run, Kind.REJECT, [first], timezone.now())
     decide(run, Kind.APPROVE, rest, timezone.now())
-    look, document = look_at(run), browser.get(f"/runs/{run.pk}/review.json").json()
+    look, document = look_at(run), browser.get(f"/plans/{run.pk}/review.json").json()
     assert document["tokens"]["struck"] == look.tokens
     approved = [one for one in document["proposals"] if one["status"] == "approved"]
     assert sum(one["tokens"] for one in approved) == look.tokens
     assert {one["approvedTogether"] for one in approved} == {len(rest)}
     assert document["compaction"] is None
-    answer = browser.get(f"/runs/{run.pk}/review.md")
+    answer = browser.get(f"/plans/{run.pk}/review.md")
     assert answer["Content-Type"] == "text/markdown; charset=utf-8"
     lines, struck = answer.content.decode().splitlines(), f"{significant(look.tokens):,}"
     assert sum(line.startswith("| All |") and f"| {struck} |" in line for line in lines) == 2
@@ -271,13 +271,13 @@ def test_both_exports_have_the_numbers_of_the_page(browser, run):
 
 def test_a_run_that_was_never_prepared_has_no_export(browser, run):
     queued = Run.objects.create(session=run.session, planner="embedded", created_at=timezone.now())
-    assert browser.get(f"/runs/{queued.pk}/review.json").status_code == 404
-    assert browser.get(f"/runs/{queued.pk + 1}/review.md").status_code == 404
+    assert browser.get(f"/plans/{queued.pk}/review.json").status_code == 404
+    assert browser.get(f"/plans/{queued.pk + 1}/review.md").status_code == 404
 
 
 def test_the_command_prints_the_exports(redline, browser, approved):
-    assert redline.call("review", approved.pk).out == browser.get(f"/runs/{approved.pk}/review.md").content.decode()
-    assert redline.call("review", approved.pk, "--json").json == browser.get(f"/runs/{approved.pk}/review.json").json()
+    assert redline.call("review", approved.pk).out == browser.get(f"/plans/{approved.pk}/review.md").content.decode()
+    assert redline.call("review", approved.pk, "--json").json == browser.get(f"/plans/{approved.pk}/review.json").json()
     assert redline.call("review", approved.pk + 1, "--json").error == "no_such_run"
 
 
@@ -294,12 +294,12 @@ def test_hostile_texts_are_no_markup_in_the_export(browser, known_root):
     content = session_bytes(chain(user("go"), *steps, user("on"), assistant(text("ok"))))
     path = place(known_root / "hostile.jsonl", content)
     run = approve_proposals(plan_session(index_file(path)))
-    exported = browser.get(f"/runs/{run.pk}/review.md").content.decode()
+    exported = browser.get(f"/plans/{run.pk}/review.md").content.decode()
     assert not re.search(r"[<>\x1b\u202e\x00]|javascript|\]\(", re.sub(r"(`+) .*? \1(?!`)", "", exported))
     rows = [line for line in exported.splitlines() if line.startswith("| ") and "approved" in line]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {8}
     for page in ("commit", "commit?undecided=1", "review.json"):
-        assert browser.get(f"/runs/{run.pk}/{page}").status_code == 200
+        assert browser.get(f"/plans/{run.pk}/{page}").status_code == 200
 
 
 def test_a_session_that_changed_since_still_has_its_numbers(browser, approved, path):
@@ -309,4 +309,4 @@ def test_a_session_that_changed_since_still_has_its_numbers(browser, approved, p
     backdate(path)
     account: ReviewAccount = account_of(approved)
     assert account.struck == struck
-    assert browser.get(f"/runs/{approved.pk}/result").status_code == 200
+    assert browser.get(f"/plans/{approved.pk}/result").status_code == 200

@@ -33,14 +33,14 @@ def run(known_root):
 
 
 def spans(browser: Client, run: Run, writer: str = "fork") -> list[str]:
-    return values(browser.get(f"/runs/{run.pk}/commit", {"writer": writer}), "span")
+    return values(browser.get(f"/plans/{run.pk}/confirm", {"writer": writer}), "span")
 
 
 def send(browser: Client, run: Run, notes: dict[str, str]) -> Any:
-    page = browser.get(f"/runs/{run.pk}/commit", {"writer": "fork"})
+    page = browser.get(f"/plans/{run.pk}/confirm", {"writer": "fork"})
     found = values(page, "span")
     sent = {"plan": field(page, "plan"), "writer": "fork", "span": found}
-    return browser.post(f"/runs/{run.pk}/commit", {**sent, "note": [notes.get(one, "") for one in found]})
+    return browser.post(f"/plans/{run.pk}/confirm", {**sent, "note": [notes.get(one, "") for one in found]})
 
 
 def created() -> list[dict[str, Any]]:
@@ -59,9 +59,9 @@ def test_a_note_stands_where_its_span_was_says_whose_it_is_and_is_counted(browse
     order = [one["id"] for one in working_session()]
     places = [order.index(one) for one in (lines[at - 1]["id"], first, lines[at + 1]["id"])]
     assert places == sorted(places)
-    shown = text_of(browser.get(f"/runs/{run.pk}/result"))
+    shown = text_of(browser.get(f"/plans/{run.pk}/result"))
     assert not missing(shown, "Your notes in place of what went", "the parser was read")
-    assert "the parser was read" in browser.get(f"/runs/{run.pk}/review.md").content.decode()
+    assert "the parser was read" in browser.get(f"/plans/{run.pk}/review.md").content.decode()
     loaded = load_session(Path(Compaction.objects.get().created))
     assert any(entry.type == "custom_message" and entry.tokens for entry in loaded.tree.entries)
 
@@ -85,7 +85,7 @@ def test_a_note_whose_entries_stay_is_not_written(run):
 
 def test_a_writer_without_room_for_notes_says_so(browser, run):
     assert spans(browser, run, "context-compaction") == []
-    page = text_of(browser.get(f"/runs/{run.pk}/commit", {"writer": "context-compaction"}))
+    page = text_of(browser.get(f"/plans/{run.pk}/confirm", {"writer": "context-compaction"}))
     assert "which has no room for notes" in page
     save_notes(run, {"e2": "lost?"})
     assert preflight_of(approval(run, "context-compaction"), timezone.now()).notes_kept == {}
@@ -101,9 +101,9 @@ def test_a_note_that_cannot_be_written_is_refused(browser, run):
 def test_a_hostile_note_does_nothing(browser, run):
     (first, *_), (words, _) = spans(browser, run), TOGETHER
     save_notes(run, {first: words})
-    assert_inert(browser.get(f"/runs/{run.pk}/commit", {"writer": "fork"}))
+    assert_inert(browser.get(f"/plans/{run.pk}/confirm", {"writer": "fork"}))
     assert send(browser, run, {first: words}).status_code == 303
-    assert_inert(browser.get(f"/runs/{run.pk}/result"))
+    assert_inert(browser.get(f"/plans/{run.pk}/result"))
 
 
 def test_a_note_that_is_not_in_the_new_session_is_not_proven(run, monkeypatch):

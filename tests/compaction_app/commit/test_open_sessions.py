@@ -126,7 +126,7 @@ def test_the_pages_of_a_commit_and_a_restore_name_who_has_the_session_open(brows
     backup = commit(small_plan(path), Confirmations(), now()).backup.path
     session = index_file(backdate(path))
     run = approve_proposals(plan_session(session))
-    for page in (f"/runs/{run.pk}/commit", f"{session.get_absolute_url()}/backups/{backup.name}/restore"):
+    for page in (f"/plans/{run.pk}/confirm", f"{session.get_absolute_url()}/backups/{backup.name}/restore"):
         assert not elements(browser.get(page), '[value="live"]')
         with agent_on(path) as agent:
             shown = browser.get(page)

@@ -64,7 +64,7 @@ def propose(run: Run, entry_id: str, reason: str, order: int = 0) -> Target:
 
 
 def shown(browser: Client, run: Run, entry_id: str, query: str = "") -> Any:
-    return page(browser, f"/runs/{run.pk}/evidence?of={entry_id}{query}")
+    return page(browser, f"/plans/{run.pk}/evidence?of={entry_id}{query}")
 
 
 def test_lines_that_do_not_stand_are_beside_those_that_replaced_them_and_all_on_request(browser, run):
@@ -79,7 +79,7 @@ def test_lines_that_do_not_stand_are_beside_those_that_replaced_them_and_all_on_
     assert len(elements(answer, ".side-by-side")) >= 1
     assert len(elements(every, ".side-by-side__half:first-child .source__line")) == len(OLD)
     assert not [link for link in addresses(every) if "all=1" in link]
-    answer: Any = browser.get(f"/runs/{run.pk}/evidence?of=e3", headers=HTMX)
+    answer: Any = browser.get(f"/plans/{run.pk}/evidence?of=e3", headers=HTMX)
     assert texts(answer, ".evidence__found b") == ["Only 15 of 20 lines"]
     assert not elements(answer, "html, h1")
 
@@ -120,10 +120,10 @@ def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser
 def test_an_address_that_names_no_proposal_is_not_found_and_a_rewritten_session_is_named(browser, run):
     proposed(run, "e3", "")
     for of in ("", "e99", "e3:x", "e14"):
-        page(browser, f"/runs/{run.pk}/evidence?of={of}", 404)
+        page(browser, f"/plans/{run.pk}/evidence?of={of}", 404)
     path = run.session.real_path()
     path.write_bytes(path.read_bytes().replace(b"function_1", b"function_X"))
-    assert "Plan again" in text_of(page(browser, f"/runs/{run.pk}/evidence?of=e3", 409))
+    assert "Plan again" in text_of(page(browser, f"/plans/{run.pk}/evidence?of=e3", 409))
 
 
 def test_hostile_lines_and_names_are_inert(browser, known_root):
@@ -137,7 +137,7 @@ def test_hostile_lines_and_names_are_inert(browser, known_root):
 
 
 def review(browser: Client, run: Run, at: str) -> Any:
-    return page(browser, f"/runs/{run.pk}/review?at={at}")
+    return page(browser, f"/plans/{run.pk}?at={at}")
 
 
 def test_a_row_of_the_review_says_how_many_lines_still_stand_and_loads_its_evidence(browser, run):
@@ -157,5 +157,5 @@ def test_a_decision_redraws_the_rows_whose_lines_stand_no_longer(browser, run):
     propose(run, "e5", "old", order=1)
     rows = element(review(browser, run, "e3"), 'input[name="rows"]').attributes["value"]
     sent = {"seen": 0, "reject": "e5", "rows": f"{rows},p-4"}
-    answer: Any = browser.post(f"/runs/{run.pk}/decide", sent, headers=HTMX)
+    answer: Any = browser.post(f"/plans/{run.pk}/decide", sent, headers=HTMX)
     assert "15 of 20 lines stand" in texts(answer, "#p-2 .proposal__still > span")

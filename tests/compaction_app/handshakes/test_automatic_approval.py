@@ -123,15 +123,15 @@ def test_no_rule_is_the_default_and_a_rule_of_another_root_does_not_count(agent,
 
 def test_rules_are_chosen_on_the_page(agent, browser):
     root = index_file(agent.path).root
-    page = browser.get("/handshakes/")
+    page = browser.get("/inbox/agents")
     assert "Plans that pass without a review" in page.content.decode()
     most = f"root-{root.pk}-most_tokens"
     sent = {f"root-{form.root.pk}-most_tokens": "0" for form in page.context["passes"]}
     sent |= {"passes": "save", f"root-{root.pk}-repeated": "on", most: "20000"}
-    assert browser.post("/handshakes/", sent).status_code == 303
+    assert browser.post("/inbox/agents", sent).status_code == 303
     chosen = PassRule.objects.get(root=root)
     assert (chosen.repeated, chosen.empty, chosen.most_tokens) == (True, False, 20_000)
-    assert browser.post("/handshakes/", {**sent, most: "x"}).status_code == 422
+    assert browser.post("/inbox/agents", {**sent, most: "x"}).status_code == 422
 
 
 IMAGE = {"type": "image", "mimeType": "image/png"}

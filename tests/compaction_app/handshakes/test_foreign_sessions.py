@@ -321,7 +321,7 @@ def test_the_page_of_a_refused_question_says_why(machine, browser):
     machine.token("pi", machine.claude()).ask(leaf="", honours="edits")
     machine.token("pi", machine.pi()).ask(honours="parts")
     machine.token("pi", machine.pi(machine.elsewhere, name="other"), machine.project).ask()
-    pages = [text_of(browser.get(f"/handshakes/{one.pk}")) for one in Handshake.objects.order_by("pk")]
+    pages = [text_of(browser.get(f"/inbox/agents/{one.pk}")) for one in Handshake.objects.order_by("pk")]
     assert "is a session of Claude Code, and the connection pi is of pi. The agent compacts as usual." in pages[0]
     assert "pi does not apply parts itself, although the question says so: it honours edits or nothing." in pages[1]
     assert f"was not started in {machine.project}, and the connection pi-project counts there only." in pages[2]

@@ -176,7 +176,7 @@ def test_a_rejection_is_the_decision_and_a_target_that_it_misses_needs_no_second
         decide(run, Kind.APPROVE, [first], now)
 
         def ticks() -> list[str]:
-            plan_shown = browser.get(f"/runs/{run.pk}/commit?writer=context-edit").context["plan"]
+            plan_shown = browser.get(f"/plans/{run.pk}/confirm?writer=context-edit").context["plan"]
             return [one.name for one in plan_shown.confirmations]
 
         def approve_as_shown() -> None:
@@ -196,7 +196,7 @@ def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root, browser)
     with unchanged(agent.path):
         with held_open(agent):
             handshake = approved(agent.planned(), "context-edit")
-            browser.post(f"/handshakes/{handshake.pk}/take-back")
+            browser.post(f"/inbox/agents/{handshake.pk}/take-back")
         look_after_handshakes(timezone.now())
         assert state_of(handshake) == "declined"
     approve_proposals(handshake.run)
@@ -204,7 +204,7 @@ def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root, browser)
 
 @pytest.mark.parametrize("step", ["compact", "continue", "stop"])
 def test_a_declined_agent_does_what_was_chosen(agent, browser, step):
-    before, address = agent.path.read_bytes(), f"/handshakes/{agent.planned().pk}/decline"
+    before, address = agent.path.read_bytes(), f"/inbox/agents/{agent.planned().pk}/decline"
     assert browser.post(address, {"step": step}).status_code == 303
     answer = agent.poll()
     assert (answer["state"], answer["do"]) == ("declined", step)

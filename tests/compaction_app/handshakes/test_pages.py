@@ -11,7 +11,7 @@ from tests.html import active_markup, text_of, text_sent
 
 def test_every_page_names_the_agent_that_waits_and_its_session_also_in_the_part_for_open_pages(agent, browser):
     handshake = agent.planned()
-    for page in ("/", "/settings", "/runs/", f"/runs/{handshake.run.pk}/review", "/nowhere"):
+    for page in ("/", "/settings", "/inbox", f"/plans/{handshake.run.pk}", "/nowhere"):
         answer = browser.get(page)
         assert "pi waits for your review of Mend the parser." in " ".join(text_of(answer).split())
         assert "<title>pi waits until" in answer.content.decode()
@@ -27,7 +27,7 @@ def test_what_a_session_or_an_agent_says_is_shown_as_text(pi_root, browser):
     handshake = agent.planned(version="<b>1</b>", preparation={"x": "<script>"})
     usual = set(active_markup(browser.get("/settings").content.decode()))
     agent.report("failed", handshake.pk, message="<script>alert(1)</script>\x1b[31m")
-    for page in (f"/handshakes/{handshake.pk}", "/handshakes/", "/handshakes/waiting"):
+    for page in (f"/inbox/agents/{handshake.pk}", "/inbox/agents", "/handshakes/waiting"):
         shown = browser.get(page).content.decode()
         assert set(active_markup(shown)) <= usual
         assert "<img src=x" not in shown
@@ -50,15 +50,15 @@ def test_the_page_of_a_question_says_what_became_of_it_and_an_unknown_one_is_not
     handshake = agent.planned()
     for state, heading in HEADINGS.items():
         Handshake.objects.update(state=state)
-        page = text_of(browser.get(f"/handshakes/{handshake.pk}"))
+        page = text_of(browser.get(f"/inbox/agents/{handshake.pk}"))
         assert heading in page
         assert ("Choose what happens instead" in page) is (state in ("planning", "waiting")), state
         assert ("Take the approval back" in page) is (state == "approved"), state
-    assert browser.get("/handshakes/99").status_code == 404
+    assert browser.get("/inbox/agents/99").status_code == 404
 
 
 def test_a_page_that_shows_the_state_is_not_drawn_again(agent, browser):
-    address = f"/handshakes/{agent.planned().pk}"
+    address = f"/inbox/agents/{agent.planned().pk}"
     assert browser.get(address, {"shown": "waiting"}).status_code == 204
     Handshake.objects.update(state="declined")
     page = browser.get(address, {"shown": "waiting"}).content.decode()
@@ -67,14 +67,14 @@ def test_a_page_that_shows_the_state_is_not_drawn_again(agent, browser):
 
 def fields(browser: Client, **changed: str) -> dict[str, str]:
     """What the form of the page sends."""
-    forms = browser.get("/handshakes/").context["waits"]
+    forms = browser.get("/inbox/agents").context["waits"]
     usual = {form.add_prefix(name): str(form.initial[name]) for form in forms for name in form.fields}
     return {"waits": "save", **usual, **changed}
 
 
 def test_how_long_an_agent_waits_is_chosen_on_the_page(agent, browser):
     sent = fields(browser, **{"pi-overflow-minutes": "1", "pi-overflow-then": "stop"})
-    assert browser.post("/handshakes/", sent).status_code == 303
+    assert browser.post("/inbox/agents", sent).status_code == 303
     rule = WaitRule.objects.get(agent="pi", reason="overflow")
     assert (rule.seconds, rule.then, rule.planner) == (60, "stop", "embedded")
     handshake = agent.planned(reason="overflow")
@@ -84,25 +84,25 @@ def test_how_long_an_agent_waits_is_chosen_on_the_page(agent, browser):
 
 def test_what_cannot_be_chosen_is_refused_counted_and_explained_and_nothing_is_saved(agent, browser):
     wrong = {"pi-manual-minutes": "0", "pi-overflow-minutes": ""}
-    page = text_of(browser.post("/handshakes/", fields(browser, **wrong)))
+    page = text_of(browser.post("/inbox/agents", fields(browser, **wrong)))
     assert "Correct the 2 errors below." in page
     assert page.count("From 1 to 60 minutes.") == 2
     for name, wrong in {"minutes": ["0", "61", "x"], "then": ["wait"], "planner": ["nobody/none"]}.items():
         for value in wrong:
             sent = fields(browser, **{f"pi-manual-{name}": value})
-            assert browser.post("/handshakes/", sent).status_code == 422, (name, value)
+            assert browser.post("/inbox/agents", sent).status_code == 422, (name, value)
     assert not WaitRule.objects.exists()
 
 
 def test_a_rule_that_lets_nothing_pass_is_refused(agent, browser):
-    forms = browser.get("/handshakes/").context["passes"]
+    forms = browser.get("/inbox/agents").context["passes"]
     sent = {form.add_prefix("most_tokens"): "0" for form in forms}
-    page = browser.post("/handshakes/", {"passes": "save", **sent, forms[0].add_prefix("empty"): "on"})
+    page = browser.post("/inbox/agents", {"passes": "save", **sent, forms[0].add_prefix("empty"): "on"})
     assert "With a limit of 0, nothing passes." in text_sent(page, 422)
-    page = browser.post("/handshakes/", {"passes": "save", **sent, forms[0].add_prefix("most_tokens"): "9" * 30})
+    page = browser.post("/inbox/agents", {"passes": "save", **sent, forms[0].add_prefix("most_tokens"): "9" * 30})
     assert "From 0 to 1,000,000 tokens." in text_of(page)
     assert not PassRule.objects.exists()
 
 
 def test_without_a_connected_agent_there_is_nothing_to_choose(pi_root, browser):
-    assert "No agent is connected." in text_of(browser.get("/handshakes/"))
+    assert "No agent is connected." in text_of(browser.get("/inbox/agents"))

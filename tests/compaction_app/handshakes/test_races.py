@@ -105,7 +105,7 @@ def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent, br
     """Two tabs, or a second click."""
     handshake = agent.planned()
     approve_proposals(handshake.run)
-    before, address = agent.path.read_bytes(), f"/runs/{handshake.run.pk}/commit"
+    before, address = agent.path.read_bytes(), f"/plans/{handshake.run.pk}/confirm"
     form = {"plan": browser.get(address).context["plan"].digest(), "yes_below_target": "on", "yes_live": "on"}
     form |= {"below_target": "on", "live": "on"}
     assert browser.post(address, form).status_code == 303
@@ -252,7 +252,7 @@ def test_a_session_that_is_locked_is_written_when_it_is_not(pi_root, settings):
 
 def test_a_question_that_waits_is_not_taken_back_but_declined(agent, browser):
     handshake = agent.planned()
-    assert browser.post(f"/handshakes/{handshake.pk}/take-back").status_code == 409
+    assert browser.post(f"/inbox/agents/{handshake.pk}/take-back").status_code == 409
     assert agent.poll(handshake.pk)["state"] == "waiting"
 
 

@@ -48,7 +48,7 @@ def echo():
         yield running
 
 
-def page(browser: Client, path: str = "/models", status: int = 200) -> str:
+def page(browser: Client, path: str = "/settings/models", status: int = 200) -> str:
     answer = browser.get(path)
     assert answer.status_code == status, path
     return answer.content.decode()
@@ -64,7 +64,7 @@ def sent(browser: Client, path: str, values: Any, status: int = 303) -> str:
 
 def add(browser: Client, **values: str) -> str:
     """Add the provider `own`."""
-    return sent(browser, "/providers/add", {**OWN, **values})
+    return sent(browser, "/settings/providers/add", {**OWN, **values})
 
 
 def test_a_fresh_machine_is_shown_both_ways_to_a_model_and_presets_for_local_servers(browser):
@@ -74,14 +74,14 @@ def test_a_fresh_machine_is_shown_both_ways_to_a_model_and_presets_for_local_ser
     assert not missing(words, "needs no key", "nothing leaves this machine")
     nav = element(page(browser), 'nav[aria-label="Main"]')
     places = [address for _, address in links(nav)]
-    assert places.index("/runs/") < places.index("/models") < places.index("/settings")
+    assert places.index("/inbox") < places.index("/settings/models") < places.index("/settings")
     assert texts(nav, '[aria-current="page"]') == ["Models"]
-    offered = [address for _, address in links(page(browser, "/providers/add")) if "/add?for=" in address]
+    offered = [address for _, address in links(page(browser, "/settings/providers/add")) if "/add?for=" in address]
     presets = [page(browser, address) for address in offered]
     found = [(field(preset, "name"), field(preset, "base_url")) for preset in presets]
     ports = (("ollama", 11434), ("llama-cpp", 8080), ("lm-studio", 1234), ("vllm", 8000))
     assert found == [(name, f"http://localhost:{port}/v1") for name, port in ports]
-    assert field(page(browser, "/providers/add?for=nobody"), "name") == ""
+    assert field(page(browser, "/settings/providers/add?for=nobody"), "name") == ""
 
 
 def test_a_provider_of_the_environment_is_marked_and_shows_the_last_four_characters(browser, monkeypatch):
@@ -92,7 +92,7 @@ def test_a_provider_of_the_environment_is_marked_and_shows_the_last_four_charact
     hint = "…WXYZ from the environment, sent only to https://gateway.example.com"
     assert not missing(words, "the environment: ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL", hint)
     assert KEY[:-4] not in shown
-    assert "/providers/anthropic" not in addresses(shown)
+    assert "/settings/providers/anthropic" not in addresses(shown)
     variables = texts(shown, ".mono")
     assert "ANTHROPIC_API_KEY" in variables
     assert not [one for one in variables if "and" in one.split()]
@@ -116,7 +116,12 @@ def test_hostile_names_do_nothing_on_the_page(browser, known_root):
     add(browser)
     PlannerModel.objects.create(provider="own", name=evil[:-1], window=9_999, output_limit=9)
     key = PlannerModel.objects.get().pk
-    for path in ("/models", f"/models/{key}", f"/models/{key}/remove", "/providers/own/remove"):
+    for path in (
+        "/settings/models",
+        f"/settings/models/{key}",
+        f"/settings/models/{key}/remove",
+        "/settings/providers/own/remove",
+    ):
         shown = page(browser, path)
         assert not active_markup(shown)
         assert not set(shown) & set("\x1b\u202e")
@@ -132,14 +137,14 @@ def test_no_other_site_can_put_a_message_on_the_page(browser):
         assert "evil" not in shown
     browser.cookies["messages"] = signed
     assert "Added: own" in text_of(page(browser))
-    assert "evil" not in text_of(page(browser, "/models?told=evil&added=evil&dropped=evil"))
+    assert "evil" not in text_of(page(browser, "/settings/models?told=evil&added=evil&dropped=evil"))
 
 
 def test_a_message_is_shown_once_and_its_cookie_is_for_pages_of_this_host_only(browser):
     place = add(browser).partition("#")[0]
     cookie = browser.cookies["messages"]
     assert (cookie["httponly"], cookie["samesite"], cookie["domain"]) == (True, "Strict", "")
-    assert place == "/models"
+    assert place == "/settings/models"
     assert "Added: own" in text_of(page(browser, place))
     answer = browser.get(place)
     assert "Added: own" not in text_of(answer)
@@ -153,23 +158,23 @@ def test_a_small_window_is_marked_or_refused_by_the_same_numbers_as_in_the_readm
         ("window", "7999", f"The context window must be at least 8,000 tokens. {reason} instructions"),
         ("output_limit", "499", f"The output limit must be at least 500 tokens. {reason} calls."),
     ):
-        assert words in text_of(sent(browser, "/models/add", {**MODEL, name: typed}, 422))
+        assert words in text_of(sent(browser, "/settings/models/add", {**MODEL, name: typed}, 422))
     assert not PlannerModel.objects.exists()
-    sent(browser, "/models/add", {**MODEL, "window": "16000", "output_limit": "500"})
+    sent(browser, "/settings/models/add", {**MODEL, "window": "16000", "output_limit": "500"})
     assert "small for a planner" not in text_of(page(browser))
-    sent(browser, "/models/add", {**MODEL, "name": "small", "window": "8000", "output_limit": "500"})
+    sent(browser, "/settings/models/add", {**MODEL, "name": "small", "window": "8000", "output_limit": "500"})
     assert text_of(page(browser)).count("small for a planner") == 1
     readme = " ".join((PROJECT / "README.md").read_text(encoding="utf-8").split())
     assert f"at least {SMALLEST_WINDOW:,} tokens; {COMFORTABLE_WINDOW:,} or more is better" in readme
     assert f"an output limit of at least {SMALLEST_OUTPUT:,} tokens" in readme
-    form = text_of(page(browser, "/models/add"))
+    form = text_of(page(browser, "/settings/models/add"))
     assert f"At least {SMALLEST_WINDOW:,}; less than {COMFORTABLE_WINDOW:,} is small for a planner." in form
     assert f"at least {SMALLEST_OUTPUT:,}." in form
 
 
 def test_missing_prices_are_mentioned_once_on_a_narrow_page(browser):
     add(browser)
-    sent(browser, "/models/add", {**MODEL, "price_in": ""})
+    sent(browser, "/settings/models/add", {**MODEL, "price_in": ""})
     narrow = parse(page(browser))
     for cell in elements(narrow, "td.wide-only"):
         cell.decompose()
@@ -178,13 +183,13 @@ def test_missing_prices_are_mentioned_once_on_a_narrow_page(browser):
 
 
 def test_a_slash_more_or_less_and_a_page_that_is_gone_lead_to_the_models(browser):
-    for typed, there in (("/models/", "/models"), ("/runs", "/runs/")):
+    for typed, there in (("/settings/models/", "/settings/models"), ("/runs", "/inbox")):
         answer = browser.get(f"{typed}?page=1", follow=True)
         assert answer.status_code == 200
         assert (answer.request["PATH_INFO"], answer.request["QUERY_STRING"]) == (there, "page=1")
-    shown = page(browser, "/models/12345", 404)
+    shown = page(browser, "/settings/models/12345", 404)
     assert "a model or a provider may have been removed" in text_of(shown)
-    assert elements(shown, 'a.button[href="/models"]')
+    assert elements(shown, 'a.button[href="/settings/models"]')
 
 
 def put_sessions(root: Path, *pairs: tuple[str, str]) -> None:
@@ -206,7 +211,7 @@ def test_models_of_sessions_are_suggested_if_their_provider_is_configured(browse
     claude, odd = [page(browser, address) for _, address in links(suggested)]
     shown = [field(claude, name) for name in ("name", "window", "provider")]
     assert (shown, field(odd, "name")) == (["claude-x", "200,000", "anthropic"], "odd & name/1")
-    sent(browser, "/models/add", {**MODEL, "provider": "anthropic", "name": "claude-x"})
+    sent(browser, "/settings/models/add", {**MODEL, "provider": "anthropic", "name": "claude-x"})
     assert "claude-x" not in text_of(element(page(browser), 'section[aria-labelledby="suggested"]'))
 
 
@@ -216,44 +221,44 @@ def test_a_window_comes_from_the_agents_own_models(browser, known_root, redline)
     put_sessions(known_root, ("own", "qwen"))
     add(browser)
     assert "32,768" in text_of(page(browser))
-    form = page(browser, "/models/add?provider=own&name=qwen")
+    form = page(browser, "/settings/models/add?provider=own&name=qwen")
     assert (field(form, "window"), field(form, "output_limit")) == ("32,768", "8,192")
 
 
 def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_confirmation(browser, redline):
     place, _, anchor = add(browser, key=TYPED).partition("#")
     assert (anchor, "Added: own" in text_of(page(browser, place))) == ("provider-own", True)
-    sent(browser, "/models/add", MODEL)
-    sent(browser, "/providers/own", {"dialect": "anthropic", "base_url": OWN["base_url"]})
+    sent(browser, "/settings/models/add", MODEL)
+    sent(browser, "/settings/providers/own", {"dialect": "anthropic", "base_url": OWN["base_url"]})
     assert (Provider.objects.get().dialect, read_keys(redline.data)["own"].key) == ("anthropic", TYPED)
-    words = text_of(page(browser, "/providers/own/remove"))
+    words = text_of(page(browser, "/settings/providers/own/remove"))
     assert not missing(words, "…ZYXW is deleted", "1, removed with it: qwen3:32b")
     assert Provider.objects.exists()
-    sent(browser, "/providers/own/remove", {})
+    sent(browser, "/settings/providers/own/remove", {})
     assert (Provider.objects.count(), PlannerModel.objects.count(), read_keys(redline.data)) == (0, 0, {})
-    page(browser, "/providers/own", 404)
+    page(browser, "/settings/providers/own", 404)
 
 
 def test_a_model_is_added_changed_and_removed_after_a_confirmation(browser):
     add(browser)
-    sent(browser, "/models/add", MODEL)
+    sent(browser, "/settings/models/add", MODEL)
     row = PlannerModel.objects.get()
-    shown = page(browser, f"/models/{row.pk}")
+    shown = page(browser, f"/settings/models/{row.pk}")
     assert [field(shown, name) for name in ("window", "price_in", "price_out")] == ["40,960", "0.5", ""]
-    sent(browser, f"/models/{row.pk}", {**MODEL, "name": "other", "price_out": "$ 2", "thinking_levels": []})
+    sent(browser, f"/settings/models/{row.pk}", {**MODEL, "name": "other", "price_out": "$ 2", "thinking_levels": []})
     row.refresh_from_db()
     assert (row.name, row.price_out, row.thinking_levels) == ("other", 2, [])
-    assert "Its plans are kept" in text_of(page(browser, f"/models/{row.pk}/remove"))
+    assert "Its plans are kept" in text_of(page(browser, f"/settings/models/{row.pk}/remove"))
     assert PlannerModel.objects.exists()
-    assert "Removed: own/other" in text_of(page(browser, sent(browser, f"/models/{row.pk}/remove", {})))
-    page(browser, f"/models/{row.pk}", 404)
-    page(browser, f"/models/{row.pk}/remove", 404)
+    assert "Removed: own/other" in text_of(page(browser, sent(browser, f"/settings/models/{row.pk}/remove", {})))
+    page(browser, f"/settings/models/{row.pk}", 404)
+    page(browser, f"/settings/models/{row.pk}/remove", 404)
 
 
 def test_an_invalid_form_keeps_every_value_and_explains_the_error(browser):
     add(browser)
     wrong = {**MODEL, "window": "many", "price_in": "cheap", "name": "kept <b>", "thinking_style": "adaptive"}
-    shown = sent(browser, "/models/add", wrong, 422)
+    shown = sent(browser, "/settings/models/add", wrong, 422)
     assert not missing(text_of(shown), "Enter the context window in digits", "Enter a price in US dollars")
     for name, value in (("window", "many"), ("price_in", "cheap"), ("name", "kept <b>")):
         assert field(shown, name) == value
@@ -265,24 +270,24 @@ def test_an_invalid_form_keeps_every_value_and_explains_the_error(browser):
 
 def test_an_invalid_key_is_refused_without_quoting_it_and_none_is_filled_in_again(browser, redline):
     for key in ("sk-a\nb", "sk-ä", "sk a"):
-        shown = sent(browser, "/providers/add", {**OWN, "key": key}, 422)
+        shown = sent(browser, "/settings/providers/add", {**OWN, "key": key}, 422)
         assert "A key consists of ASCII letters" in text_of(shown)
         assert key not in shown
     assert (Provider.objects.exists(), read_keys(redline.data)) == (False, {})
-    shown = sent(browser, "/providers/add", {**OWN, "name": "Bad Name", "key": TYPED}, 422)
+    shown = sent(browser, "/settings/providers/add", {**OWN, "name": "Bad Name", "key": TYPED}, 422)
     assert field(shown, "base_url") == "https://llm.example.com/v1"
     assert "type it again" in text_of(shown)
     assert TYPED not in shown
     add(browser, key=TYPED)
-    for path in ("/providers/own", "/models", "/providers/own/remove"):
+    for path in ("/settings/providers/own", "/settings/models", "/settings/providers/own/remove"):
         assert TYPED[:-4] not in page(browser, path)
-    assert "value" not in element(page(browser, "/providers/own"), 'input[type="password"]').attributes
+    assert "value" not in element(page(browser, "/settings/providers/own"), 'input[type="password"]').attributes
 
 
 def test_changing_the_base_url_warns_that_the_key_is_deleted(browser, redline):
     add(browser, key=TYPED)
-    sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
-    place = sent(browser, "/providers/own", {**OWN, "base_url": "https://evil.example/v1"})
+    sent(browser, "/settings/providers/own/agreement", {"origin": "https://llm.example.com"})
+    place = sent(browser, "/settings/providers/own", {**OWN, "base_url": "https://evil.example/v1"})
     words = text_of(page(browser, place.partition("#")[0]))
     assert not missing(words, "The key of own was deleted", "plan only when you start a run")
     assert read_keys(redline.data) == {}
@@ -290,37 +295,37 @@ def test_changing_the_base_url_warns_that_the_key_is_deleted(browser, redline):
 
 def test_a_key_can_be_forgotten_alone(browser, redline):
     add(browser, key=TYPED)
-    sent(browser, "/providers/own", {**OWN, "forget": "1"})
+    sent(browser, "/settings/providers/own", {**OWN, "forget": "1"})
     assert (read_keys(redline.data), Provider.objects.count()) == ({}, 1)
 
 
 def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(browser, redline):
-    origin = field(page(browser, "/providers/openai"), "origin")
+    origin = field(page(browser, "/settings/providers/openai"), "origin")
     assert origin == "https://api.openai.com"
-    sent(browser, "/providers/openai", {"key": TYPED, "origin": origin})
+    sent(browser, "/settings/providers/openai", {"key": TYPED, "origin": origin})
     assert "…ZYXW entered by you, sent only to https://api.openai.com" in text_of(page(browser))
-    shown = sent(browser, "/providers/openai", {"key": "", "origin": origin}, 422)
+    shown = sent(browser, "/settings/providers/openai", {"key": "", "origin": origin}, 422)
     assert "Enter the key." in text_of(shown)
-    shown = sent(browser, "/providers/openai", {"key": KEY, "origin": "https://evil.example"}, 409)
+    shown = sent(browser, "/settings/providers/openai", {"key": KEY, "origin": "https://evil.example"}, 409)
     assert "Reload the page" in text_of(shown)
-    sent(browser, "/providers/openai", {"forget": "1", "origin": origin})
+    sent(browser, "/settings/providers/openai", {"forget": "1", "origin": origin})
     assert read_keys(redline.data) == {}
-    page(browser, "/providers/openai/remove", 404)
+    page(browser, "/settings/providers/openai/remove", 404)
 
 
 def test_an_entered_key_is_used_if_the_variable_is_unusable(browser, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-torn in two")
     words = text_of(page(browser))
     assert not missing(words, "Not used. OPENAI_API_KEY cannot be used.", "or enter a key on the Models page")
-    assert link(page(browser), "Key… of OpenAI") == "/providers/openai"
-    sent(browser, "/providers/openai", {"key": TYPED, "origin": "https://api.openai.com"})
+    assert link(page(browser), "Key… of OpenAI") == "/settings/providers/openai"
+    sent(browser, "/settings/providers/openai", {"key": TYPED, "origin": "https://api.openai.com"})
     shown = page(browser)
     words = text_of(shown)
     assert "Not used." not in words
     assert "…ZYXW entered by you, sent only to https://api.openai.com" in words
     assert not missing(words, "OPENAI_API_KEY cannot be used.", "the key you entered is used")
     assert "torn" not in shown
-    sent(browser, "/models/add", {**MODEL, "provider": "openai"})
+    sent(browser, "/settings/models/add", {**MODEL, "provider": "openai"})
     assert endpoint_of(model_named("openai/qwen3:32b")).key == TYPED
 
 
@@ -329,15 +334,15 @@ def test_no_key_field_is_shown_if_a_key_could_not_be_sent(browser, monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         shown = page(browser)
         assert "Not used. OPENAI_BASE_URL is" in text_of(shown)
-        assert "/providers/openai" not in addresses(shown)
+        assert "/settings/providers/openai" not in addresses(shown)
 
 
 def test_the_first_usable_provider_is_chosen_and_a_model_is_listed_with_all_that_is_known(browser, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "torn in two")
     add(browser)
-    for address in ("/models/add", "/models/add?provider=nobody"):
+    for address in ("/settings/models/add", "/settings/models/add?provider=nobody"):
         assert field(page(browser, address), "provider") == "own"
-    sent(browser, "/models/add", {**MODEL, "base_url": "http://localhost:9/v1"})
+    sent(browser, "/settings/models/add", {**MODEL, "base_url": "http://localhost:9/v1"})
     words = text_of(page(browser))
     assert not missing(words, "own", "qwen3:32b", "40,960", "8,192", "low, high", "$0.5", "unknown", "added by you")
     assert "at http://localhost:9/v1" in words
@@ -347,9 +352,9 @@ def test_a_damaged_key_file_is_reported_on_the_page_and_not_changed(browser, red
     add(browser)
     (redline.data / "keys.json").write_text("{ torn")
     assert "It is never overwritten" in text_of(page(browser))
-    shown = sent(browser, "/providers/add", {**OWN, "name": "other", "key": TYPED}, 503)
+    shown = sent(browser, "/settings/providers/add", {**OWN, "name": "other", "key": TYPED}, 503)
     assert "It is never overwritten" in text_of(shown)
-    sent(browser, "/providers/own/remove", {}, 503)
+    sent(browser, "/settings/providers/own/remove", {}, 503)
     assert ((redline.data / "keys.json").read_text(), Provider.objects.count()) == ("{ torn", 1)
 
 
@@ -358,15 +363,15 @@ def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser):
     words = text_of(page(browser))
     assert "Not allowed: its models plan only when you start a run." in words
     assert "This sends transcripts to https://llm.example.com without asking you." in words
-    shown = sent(browser, "/providers/own/agreement", {"origin": "https://evil.example"}, 409)
+    shown = sent(browser, "/settings/providers/own/agreement", {"origin": "https://evil.example"}, 409)
     assert "not the one on the page" in text_of(shown)
     assert not Agreement.objects.exists()
-    sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
+    sent(browser, "/settings/providers/own/agreement", {"origin": "https://llm.example.com"})
     assert provider_named("own").agreed
     assert "Allowed: when a session is due" in text_of(page(browser))
-    sent(browser, "/providers/own/agreement", {"back": "1"})
+    sent(browser, "/settings/providers/own/agreement", {"back": "1"})
     assert not Agreement.objects.exists()
-    assert browser.get("/providers/own/agreement")["Location"] == "/models#provider-own"
+    assert browser.get("/settings/providers/own/agreement")["Location"] == "/settings/models#provider-own"
 
 
 def put_model(base_url: str, name: str = "m", dialect: str = "openai", **values: Any) -> PlannerModel:
@@ -378,7 +383,7 @@ def put_model(base_url: str, name: str = "m", dialect: str = "openai", **values:
 
 def verdict_of(browser: Client, row: PlannerModel) -> str:
     """What the page says of a model after its test."""
-    shown = browser.post(f"/models/{row.pk}/test")
+    shown = browser.post(f"/settings/models/{row.pk}/test")
     assert shown.status_code == 200
     verdict = element(shown, f"#verdict-{row.pk}")
     element(verdict, ".waiting").decompose()
@@ -395,12 +400,12 @@ def test_a_model_that_calls_a_tool_at_its_lowest_level_passes_and_its_time_is_sh
 
 def test_htmx_gets_only_the_result_and_other_clients_the_whole_page(browser, echo):
     row = put_model(f"{echo.base}/good/v1")
-    part = browser.post(f"/models/{row.pk}/test", headers={"HX-Request": "true"})
+    part = browser.post(f"/settings/models/{row.pk}/test", headers={"HX-Request": "true"})
     assert [one.id for one in outermost(part)] == [f"verdict-{row.pk}"]
     assert "called a tool" in text_of(part)
-    whole = browser.post(f"/models/{row.pk}/test")
+    whole = browser.post(f"/settings/models/{row.pk}/test")
     assert (texts(whole, "h1"), text_of(whole).count("called a tool")) == (["Models"], 1)
-    assert browser.get(f"/models/{row.pk}/test")["Location"] == f"/models#model-{row.pk}"
+    assert browser.get(f"/settings/models/{row.pk}/test")["Location"] == f"/settings/models#model-{row.pk}"
 
 
 def test_a_server_that_cannot_be_reached_or_a_missing_key_is_reported(browser):
@@ -413,14 +418,14 @@ def test_a_server_that_cannot_be_reached_or_a_missing_key_is_reported(browser):
 
 def test_a_key_arrives_at_its_address_and_no_longer_after_the_base_url_was_edited(browser, echo):
     with start_echo_provider() as evil:
-        sent(browser, "/providers/add", {**OWN, "base_url": f"{echo.base}/good/v1", "key": TYPED})
-        sent(browser, "/models/add", MODEL)
+        sent(browser, "/settings/providers/add", {**OWN, "base_url": f"{echo.base}/good/v1", "key": TYPED})
+        sent(browser, "/settings/models/add", MODEL)
         row = PlannerModel.objects.get()
         verdict_of(browser, row)
         assert echo.keys() == [f"Bearer {TYPED}"]
-        sent(browser, "/providers/own", {**OWN, "base_url": f"{evil.base}/good/v1"})
+        sent(browser, "/settings/providers/own", {**OWN, "base_url": f"{evil.base}/good/v1"})
         verdict_of(browser, row)
         assert (len(evil.received), evil.keys()) == (1, [])
-        sent(browser, "/providers/own", {**OWN, "base_url": f"{echo.base}/good/v1"})
+        sent(browser, "/settings/providers/own", {**OWN, "base_url": f"{echo.base}/good/v1"})
         verdict_of(browser, row)
         assert echo.keys() == [f"Bearer {TYPED}"]

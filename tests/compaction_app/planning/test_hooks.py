@@ -134,8 +134,8 @@ def test_the_example_keeps_labelled_entries_through_run_review_and_commit(browse
     connect_example()
     kept = plan_session(index_file(path))
     pinned = f"1 object pinned by {EXAMPLE}.keep_what_is_labelled: it has a label."
-    assert pinned in text_of(browser.get(f"/runs/{kept.pk}"))
-    review = text_of(browser.get(f"/runs/{kept.pk}/review?at={victim}"))
+    assert pinned in text_of(browser.get(f"/plans/{kept.pk}/log"))
+    review = text_of(browser.get(f"/plans/{kept.pk}?at={victim}"))
     assert not missing(review, "pinned by a hook", f"{EXAMPLE}.keep_what_is_labelled: it has a label")
     approve_proposals(kept)
     commit(approval(kept), Confirmations(below_target=True), timezone.now())
@@ -482,10 +482,10 @@ def test_targets_that_stay_anyway_or_do_not_exist_are_counted_and_not_pinned(ses
 
 
 def test_a_pin_of_a_hook_that_a_reviewer_reopened_stays_so_when_the_session_is_planned_again(browser, pinning):
-    shown = browser.get(f"/runs/{pinning.pk}/review?at=e3")
+    shown = browser.get(f"/plans/{pinning.pk}?at=e3")
     assert texts(shown, ".proposal__state").count("pinned by a hook") == 1
     assert "dear to me" in text_of(shown)
-    browser.post(f"/runs/{pinning.pk}/decide", {"reopen": "e3", "seen": "0"})
+    browser.post(f"/plans/{pinning.pk}/decide", {"reopen": "e3", "seen": "0"})
     assert review_of(pinning).pins == ()
     decide(pinning, Kind.ADD, [Target("e3")], timezone.now())
     approved = review_of(pinning).approved
@@ -601,7 +601,7 @@ def test_no_receiver_is_called_if_nothing_was_written(redline, path):
 def test_the_reason_of_a_hook_is_escaped_on_every_page(browser, session):
     connect_answer(Pin([Target("e3")], "<script>alert(1)</script>\u202e\x1b[2J"))
     run = plan_session(session)
-    for address in (f"/runs/{run.pk}", f"/runs/{run.pk}/review?at=e3"):
+    for address in (f"/plans/{run.pk}/log", f"/plans/{run.pk}?at=e3"):
         page = browser.get(address)
         assert "<script>alert(1)</script>" in text_of(page)
         assert active_markup(page) == []

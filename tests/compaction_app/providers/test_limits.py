@@ -220,12 +220,12 @@ def test_a_doubly_gzipped_answer_does_not_fill_the_memory_of_the_server(shared_s
             name: added.enter_context(added_provider(shared_server, name, base, "m"))[0] for name, base in bases.items()
         }
         # What it needs for any request to a provider is loaded before it is measured.
-        shared_server.post("/models", f"{models['closed']}/test")
+        shared_server.post("/settings/models", f"{models['closed']}/test")
         # What it needed for earlier tests is forgotten.
         Path(f"/proc/{process}/clear_refs").write_text("5")
         before = peak_megabytes(process)
         for name in ("ok", "failing"):
-            shared_server.post("/models", f"{models[name]}/test")
+            shared_server.post("/settings/models", f"{models[name]}/test")
         grown = peak_megabytes(process) - before
     assert Provider.answered == ["/200/chat/completions", "/500/chat/completions"]
     assert grown < BAR_MEGABYTES, f"{grown:.1f} MB"

@@ -43,7 +43,7 @@ def version(run: Run) -> int:
 
 
 def page(browser: Client, run: Run, query: str = "") -> Any:
-    answer = browser.get(f"/runs/{run.pk}/review{query}")
+    answer = browser.get(f"/plans/{run.pk}{query}")
     assert answer.status_code == 200
     return answer
 
@@ -51,7 +51,7 @@ def page(browser: Client, run: Run, query: str = "") -> Any:
 def post(browser: Client, run: Run, in_place: bool = False, **values: object) -> Any:
     """Press a button of the review, on a page that shows its latest version, or another one that is `seen`."""
     pressed = {"seen": version(run), **values}
-    return browser.post(f"/runs/{run.pk}/decide", pressed, headers=HTMX if in_place else {})
+    return browser.post(f"/plans/{run.pk}/decide", pressed, headers=HTMX if in_place else {})
 
 
 def opened(browser: Client, run: Run, target: Target) -> Any:

@@ -175,7 +175,7 @@ class ReviewInBrowser:
         return {"add": button.attributes["value"]}, shown_number(text_of(button))
 
     def part(self, page_name: str, **query: Any) -> Any:
-        return self.client.get(f"/runs/{self.run.pk}/{page_name}?{urlencode(query, doseq=True)}", headers=HTMX)
+        return self.client.get(f"/plans/{self.run.pk}/{page_name}?{urlencode(query, doseq=True)}", headers=HTMX)
 
     def undo(self) -> tuple[dict[str, Any], None]:
         return {"undo": "1"}, None

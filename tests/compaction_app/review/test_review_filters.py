@@ -151,7 +151,7 @@ def test_when_all_that_a_filter_leaves_is_decided_the_page_says_what_is_left(bro
     assert "All of these are decided" in text_of(shown)
     left = sum(item.standing is ReviewStatus.UNDECIDED for item in ReviewDesk(mixed).leads)
     assert (f"Show the {left}", "?by=tool&undecided=1") in links(shown)
-    assert f"/runs/{mixed.pk}/commit" in addresses(shown)
+    assert f"/plans/{mixed.pk}/confirm" in addresses(shown)
     post(browser, mixed, **everything(mixed))
     assert "undecided," not in text_of(element(page(browser, mixed, "?undecided=1"), ".empty"))
 
@@ -165,7 +165,7 @@ def test_decisions_move_nothing_out_of_the_part_that_is_loaded_next(browser, mix
     assert shown_entries(first) == waiting[:3]
     later = str(element(first, ".group__more a").attributes["hx-get"])
     decide(mixed, Kind.APPROVE, [item.target for item in desk.listed(group.leads)[:2]], NOW)
-    part = browser.get(f"/runs/{mixed.pk}/review{later}", headers=HTMX)
+    part = browser.get(f"/plans/{mixed.pk}{later}", headers=HTMX)
     assert shown_entries(part) == waiting[3:6]
 
 
@@ -173,7 +173,7 @@ JSON = {"accept": "application/json"}
 
 
 def place(browser: Client, run: Run, query: str) -> Any:
-    answer = browser.get(f"/runs/{run.pk}/place?{query}", headers=JSON)
+    answer = browser.get(f"/plans/{run.pk}/place?{query}", headers=JSON)
     assert answer.status_code == 200
     return answer.json()
 
@@ -232,9 +232,9 @@ def test_without_script_the_slider_goes_to_the_proposal(browser, run):
     slider = element(page(browser, run, "?by=tool"), ".place__range")
     number = int(str(slider.attributes["value"]))
     first = next(item for item in ReviewDesk(run).leads if item.position == number - 1)
-    answer = browser.get(f"/runs/{run.pk}/place?by=tool&number={number}")
+    answer = browser.get(f"/plans/{run.pk}/place?by=tool&number={number}")
     assert answer.status_code in (302, 303)
-    assert answer["Location"].startswith(f"/runs/{run.pk}/review?by=tool&at={first.target.entry_id}#p-")
+    assert answer["Location"].startswith(f"/plans/{run.pk}?by=tool&at={first.target.entry_id}#p-")
 
 
 def test_the_edge_of_the_map_and_numbers_that_are_none_name_the_nearest_entry(browser, run):

@@ -100,7 +100,7 @@ def test_planning_again_with_a_model_says_to_which_host_it_sends_again(browser, 
     for base_url, said in (("https://gateway.example:8443/api", True), ("", False)):
         Run.objects.filter(pk=run.pk).update(base_url=base_url)
         for address in ("review", "commit"):
-            shown = text_of(browser.get(f"/runs/{run.pk}/{address}"))
+            shown = text_of(browser.get(f"/plans/{run.pk}/{address}"))
             assert "Plan again from here" in shown
             assert ("sends to gateway.example:8443 again" in shown) is said
 
@@ -166,13 +166,13 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser, known_root):
     run = planned(known_root, working_session())
     shown = [fold for one in leads(run) for fold in elements(opened(browser, run, one), '[hx-get^="stays"]')]
     folds = [fold.attributes["hx-get"] for fold in shown]
-    rows = [browser.get(f"/runs/{run.pk}/{fold}", headers=HTMX) for fold in folds]
+    rows = [browser.get(f"/plans/{run.pk}/{fold}", headers=HTMX) for fold in folds]
     assert not missing(" ".join(map(text_of, rows)), "Mend the parser.", "user message")
     offered = [value for row in rows for value in values(row, "add")]
     assert offered
     assert "e1" not in offered
     assert not [heading for row in rows for heading in elements(row, "h1")]
-    whole = browser.get(f"/runs/{run.pk}/stays?from=0&to=999")
+    whole = browser.get(f"/plans/{run.pk}/stays?from=0&to=999")
     assert whole.status_code == 200
     assert texts(whole, "h1") == ["What stays"]
     post(browser, run, add=offered[0])
@@ -196,7 +196,7 @@ def test_what_goes_with_an_addition_is_not_listed_as_staying(browser, known_root
     after = review_of(run)
     assert pair in after.goes
     assert pair not in after.items
-    rows = browser.get(f"/runs/{run.pk}/stays?from=0&to=99")
+    rows = browser.get(f"/plans/{run.pk}/stays?from=0&to=99")
     assert f"e{step}:0" in values(rows, "add")
     assert ref_of(pair) not in values(rows, "add")
     assert ("goes with its pair" in text_of(rows)) is (side == "result")
@@ -281,18 +281,16 @@ def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(browser, kno
 def test_an_open_proposal_shows_source_reason_and_pair_and_is_remembered_as_opened(browser, run):
     lead = next(iter(review_of(run).leads()))
     page(browser, run)
-    address = f"/runs/{run.pk}/review?part=open&at={ref_of(lead.target)}"
+    address = f"/plans/{run.pk}?part=open&at={ref_of(lead.target)}"
     for method, early in (("HEAD", {}), ("GET", {"Sec-Purpose": "prefetch;prerender"})):
         assert browser.generic(method, address, headers={**HTMX, **early}).status_code == 200
-        assert (
-            browser.generic(method, f"/runs/{run.pk}/review?at={ref_of(lead.target)}", headers=early).status_code == 200
-        )
+        assert browser.generic(method, f"/plans/{run.pk}?at={ref_of(lead.target)}", headers=early).status_code == 200
     assert opened_targets(run) == frozenset()
     shown = opened(browser, run, lead.target)
     assert opened_targets(run) == {lead.target}
-    assert (f"call {lead.origin.call}", f"/runs/{run.pk}#ev-{lead.origin.call}") in links(shown)
+    assert (f"call {lead.origin.call}", f"/plans/{run.pk}/log#ev-{lead.origin.call}") in links(shown)
     assert not missing(text_of(element(shown, ".proposal__open")), "embedded planner", "its call", "goes with it, −")
-    part = browser.get(f"/runs/{run.pk}/review?part=open&at={ref_of(lead.target)}", headers=HTMX)
+    part = browser.get(f"/plans/{run.pk}?part=open&at={ref_of(lead.target)}", headers=HTMX)
     assert text_of(part) == text_of(element(shown, ".proposal__open"))
 
 
@@ -303,7 +301,7 @@ def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser, run):
     after = size.without(removed_estimate(ReviewDesk(run).transcript, review_of(run).goes))
     bar = text_of(element(shown, "#bar"))
     assert not missing(bar, f"−{significant(size.tokens - after.tokens):,} approved", "Last look at 1…")
-    assert f"/runs/{run.pk}/commit" in addresses(shown)
+    assert f"/plans/{run.pk}/confirm" in addresses(shown)
     assert ", met" not in bar
     post(browser, run, **everything(run))
     assert ", met" in text_of(element(page(browser, run), "#bar"))
@@ -373,7 +371,7 @@ def test_the_page_has_one_title_no_button_for_everything_and_a_way_to_the_last_l
     shown = page(browser, run)
     assert texts(shown, "h1") == [f"Review of run {run.pk}"]
     assert not elements(shown, "button[name=approve_all], button[name=reject_all]")
-    assert ("Approve everything undecided…", f"/runs/{run.pk}/commit?undecided=1") in links(shown)
+    assert ("Approve everything undecided…", f"/plans/{run.pk}/confirm?undecided=1") in links(shown)
 
 
 def test_the_rest_of_a_group_is_loaded_in_parts(browser, known_root, monkeypatch):
@@ -384,14 +382,14 @@ def test_the_rest_of_a_group_is_loaded_in_parts(browser, known_root, monkeypatch
     part = page(browser, run, "?by=tool&open=none")
     assert shown_entries(part) == []
     for key in group_keys(part):
-        part = browser.get(f"/runs/{run.pk}/review?by=tool&part=group&group={key}", headers=HTMX)
+        part = browser.get(f"/plans/{run.pk}?by=tool&part=group&group={key}", headers=HTMX)
         while True:
             assert not elements(part, "h1")
             found += shown_entries(part)
             later = [str(one.attributes["hx-get"]) for one in elements(part, ".group__more a")]
             if not later:
                 break
-            part = browser.get(f"/runs/{run.pk}/review{later[0]}", headers=HTMX)
+            part = browser.get(f"/plans/{run.pk}{later[0]}", headers=HTMX)
     assert sorted(found) == sorted(expected)
     assert len(found) > 8
     last = max(leads(run))
@@ -410,7 +408,7 @@ def test_nothing_in_a_transcript_can_act(browser, known_root):
     ]
     run = planned(known_root, chain(user(evil), *worked, user("x"), assistant(text("y"))))
     post(browser, run, approve=ref_of(leads(run)[0]))
-    for shown in (opened(browser, run, leads(run)[0]), browser.get(f"/runs/{run.pk}/stays?from=0&to=99")):
+    for shown in (opened(browser, run, leads(run)[0]), browser.get(f"/plans/{run.pk}/stays?from=0&to=99")):
         assert_inert(shown)
         assert "<script>alert(1)</script>\"'{{ 7|add:7 }}" in text_of(shown)
 
@@ -453,16 +451,16 @@ ENDED = {
 def test_a_run_that_ended_without_a_proposal_offers_no_review(browser, run, state, words):
     run.proposals.all().delete()
     Run.objects.filter(pk=run.pk).update(state=state, stats=None, failure="The model was overloaded.")
-    shown, review = page(browser, run), f"/runs/{run.pk}/review"
+    shown, review = page(browser, run), f"/plans/{run.pk}"
     assert not missing(text_of(shown), words, "proposed nothing")
     assert not elements(shown, "main form")
-    for address in ("/runs/", f"/runs/{run.pk}"):
+    for address in ("/inbox", f"/plans/{run.pk}/log"):
         response = browser.get(address)
         assert review not in addresses(response), address
         assert "can be reviewed" not in text_of(response)
     assert browser.get(f"/api/runs/{run.pk}").json()["reviewUrl"] is None
     Run.objects.filter(pk=run.pk).update(stats=run.stats)
-    assert review in addresses(browser.get("/runs/"))
+    assert review in addresses(browser.get("/inbox"))
 
 
 @pytest.mark.parametrize("gone", [True, False])
@@ -473,11 +471,11 @@ def test_a_session_that_is_another_one_now_keeps_the_decisions(browser, run, kno
         path.unlink()
     else:
         path.write_bytes(session_bytes(working_session(steps=3)))
-    answer = browser.get(f"/runs/{run.pk}/review")
+    answer = browser.get(f"/plans/{run.pk}")
     assert answer.status_code == 409
     assert "decisions are kept" in text_of(answer)
     # Planned again without its file, the run would end with nothing to show.
-    assert (f"/runs/{run.pk}/again" in actions(answer)) is not gone
+    assert (f"/plans/{run.pk}/again" in actions(answer)) is not gone
     assert Decision.objects.count() == 1
 
 
@@ -493,7 +491,7 @@ def test_a_run_of_another_root_is_not_found(browser, run):
     run.session.root.configured = False
     run.session.root.save()
     for address in ("review", "stays?from=0&to=2"):
-        assert browser.get(f"/runs/{run.pk}/{address}").status_code == 404
+        assert browser.get(f"/plans/{run.pk}/{address}").status_code == 404
     assert post(browser, run, undo="1").status_code == 404
 
 
@@ -587,4 +585,4 @@ def test_an_entry_of_thousands_of_blocks_is_not_drawn_whole(browser, known_root)
     for shown in (page(browser, run), opened(browser, run, leads(run)[0])):
         assert len(shown.content) < 1_000_000
     assert post(browser, run, **everything(run)).status_code == 303
-    assert len(browser.get(f"/runs/{run.pk}/stays?from=0&to=9").content) < 1_000_000
+    assert len(browser.get(f"/plans/{run.pk}/stays?from=0&to=9").content) < 1_000_000

@@ -184,8 +184,8 @@ def test_a_decision_without_the_version_it_was_made_on_is_refused(window):
 
 def test_every_form_of_the_review_names_its_version(browser, window):
     window.elsewhere(approve=ref_of(window.first))
-    run, stays = window.run, f"/runs/{window.run.pk}/stays?from=0&to=99"
-    for address in (f"/runs/{run.pk}/review", stays):
+    run, stays = window.run, f"/plans/{window.run.pk}/stays?from=0&to=99"
+    for address in (f"/plans/{run.pk}", stays):
         assert values(browser.get(address), "seen") == [str(version(run))], address
     assert not values(browser.get(stays, headers=HTMX), "seen")
 
@@ -203,5 +203,5 @@ def test_of_two_windows_that_decide_at_once_one_is_refused(shared_server):
             return 200
 
         for name in undecided_keys(server, address):
-            seen = field(server.get(f"{address}/review"), "seen")
+            seen = field(server.get(address), "seen")
             assert sorted(pool.map(press, ("approve", "reject"), (name, name), (seen, seen))) == [200, 409]

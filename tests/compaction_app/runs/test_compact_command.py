@@ -53,10 +53,10 @@ def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(redline, br
     assert [target.to_json() for target in proposed] == shown.json["deletedTargets"]
     assert run.stats == shown.json["stats"]
     assert not run.decisions.exists()
-    assert f"/runs/{run.pk}/review" in browser.get(f"/runs/{run.pk}").content.decode()
-    assert "Nothing is approved yet" in text_of(browser.get(f"/runs/{run.pk}/review"))
+    assert f"/plans/{run.pk}" in browser.get(f"/plans/{run.pk}/log").content.decode()
+    assert "Nothing is approved yet" in text_of(browser.get(f"/plans/{run.pk}"))
     approve_proposals(run, timezone.now())
-    page = f"/runs/{run.pk}/commit"
+    page = f"/plans/{run.pk}/confirm"
     assert browser.post(page, fields(browser.get(page))).status_code == 303
     written = json.loads(path.read_bytes().splitlines()[-1])
     assert written["type"] == "context_compaction"
@@ -70,7 +70,7 @@ def test_what_it_commits_is_the_compaction_of_its_run(redline, browser, path):
     assert (run.pk, run.state, compaction.run) == (written.json["run"], RunState.COMMITTED, run)
     assert compaction.entry_id == written.json["entryId"]
     assert [step.kind for step in run.decisions.all()] == [Kind.APPROVE]
-    assert (review_of(run).undecided, browser.get(f"/runs/{run.pk}/result").status_code) == (0, 200)
+    assert (review_of(run).undecided, browser.get(f"/plans/{run.pk}/result").status_code) == (0, 200)
     assert redline.call("restore", written.json["backupPath"], "--yes").code == 0
     run.refresh_from_db()
     assert run.state == RunState.RESTORED
@@ -106,8 +106,8 @@ def test_a_session_outside_of_all_roots_is_compacted_as_ever(redline, browser, t
     redline.call("compact", path, "--yes", "--not-honoured", "--json").ok()
     assert the_run().state == RunState.COMMITTED
     # Its directory is not configured, so pages do not show it.
-    assert browser.get(f"/runs/{the_run().pk}").status_code == 404
-    assert f"/runs/{the_run().pk}" not in browser.get("/runs/").content.decode()
+    assert browser.get(f"/plans/{the_run().pk}/log").status_code == 404
+    assert f"/plans/{the_run().pk}/log" not in browser.get("/inbox").content.decode()
 
 
 def test_it_plans_during_another_run_of_the_session(redline, path):
@@ -173,7 +173,7 @@ def test_it_is_watched_and_stopped_in_the_browser(redline, browser, path, acting
     before = path.read_bytes()
 
     def stop() -> None:
-        page = f"/runs/{the_run().pk}"
+        page = f"/plans/{the_run().pk}/log"
         assert the_run().worker.split(":")[1] == str(os.getpid())
         assert 'data-seq="1"' in browser.get(page).content.decode()
         assert browser.post(f"{page}/stop").status_code == 303

@@ -47,8 +47,8 @@ def test_a_plan_from_the_form_is_reviewed_in_one_group(browser, path):
     run = finish_run(Run.objects.get())
     assert (run.planner, run.state, run.is_by_llm) == ("prune", RunState.BELOW_TARGET, False)
     assert {row.entry_id for row in run.proposals.all()} == {"e2", "e3", "e4", "e5"}
-    assert "Older than the newest 40,000 tokens of tool results" in text_of(browser.get(f"/runs/{run.pk}/review"))
-    assert "the prune planner works offline" in text_of(browser.get(f"/runs/{run.pk}"))
+    assert "Older than the newest 40,000 tokens of tool results" in text_of(browser.get(f"/plans/{run.pk}"))
+    assert "the prune planner works offline" in text_of(browser.get(f"/plans/{run.pk}/log"))
 
 
 def test_a_session_with_too_little_to_prune_says_so(browser, known_root):
@@ -56,7 +56,7 @@ def test_a_session_with_too_little_to_prune_says_so(browser, known_root):
     assert browser.post(f"{session.get_absolute_url()}/compact", {"planner": "prune"}).status_code == 303
     run = finish_run(Run.objects.get())
     assert (run.state, run.proposals.count()) == (RunState.FAILED, 0)
-    assert "could go have about 12,000 tokens. Pruning begins at 20,000" in text_of(browser.get(f"/runs/{run.pk}"))
+    assert "could go have about 12,000 tokens. Pruning begins at 20,000" in text_of(browser.get(f"/plans/{run.pk}/log"))
 
 
 def test_the_command_prunes_without_a_thinking_level_once_a_missed_target_is_confirmed(redline, path):
@@ -75,7 +75,7 @@ def test_the_command_prunes_without_a_thinking_level_once_a_missed_target_is_con
 def test_it_can_plan_automatically(path, browser):
     with override_configuration(plan_by_itself=True, plan_by_itself_with="prune"):
         assert automatic_planner(index_file(path)).planner == "prune"
-        assert "are planned with the prune planner." in text_of(browser.get("/runs/"))
+        assert "are planned with the prune planner." in text_of(browser.get("/inbox"))
 
 
 ENTRY, BLOCK = Target("e3"), Target("e4", 0)
@@ -111,7 +111,7 @@ def states(idle_root):
 
 
 def sentences(browser: Client, show: str) -> set[str]:
-    return set(texts(browser.get("/runs/", {"show": show}), ".run-state"))
+    return set(texts(browser.get("/inbox", {"show": show}), ".run-state"))
 
 
 def test_every_filter_shows_its_states_and_the_counts_add_up_to_all_runs_of_configured_roots(browser, states):
@@ -120,13 +120,13 @@ def test_every_filter_shows_its_states_and_the_counts_add_up_to_all_runs_of_conf
     assert {state for found in SHOWN.values() for state in found} == set(RunState)
     assert sentences(browser, "") == sentences(browser, "nonsense") == {state.sentence for state in RunState}
     tabs = ["All 11", "Wait for a decision 3", "At work 2", "Stopped or failed 3", "Committed 2", "Replaced 1"]
-    assert texts(browser.get("/runs/"), ".tabs a") == tabs
-    waiting = browser.get("/runs/", {"show": "waiting"})
+    assert texts(browser.get("/inbox"), ".tabs a") == tabs
+    waiting = browser.get("/inbox", {"show": "waiting"})
     assert text_of(element(waiting, ".tabs [aria-current]")) == "Wait for a decision 3"
     assert len(elements(waiting, "tbody tr")) == 3
     assert "wait for a decision" in text_of(element(waiting, "title"))
     Root.objects.update(configured=False)
-    assert "0 runs" in text_of(browser.get("/runs/"))
+    assert "0 runs" in text_of(browser.get("/inbox"))
 
 
 def test_pages_keep_the_filter_and_one_without_runs_leads_to_all(browser, states):
@@ -134,8 +134,8 @@ def test_pages_keep_the_filter_and_one_without_runs_leads_to_all(browser, states
     for _ in range(60):
         run.pk = None
         run.save()
-    links = elements(browser.get("/runs/", {"show": "waiting"}), "a[rel=next]")
+    links = elements(browser.get("/inbox", {"show": "waiting"}), "a[rel=next]")
     assert [one.attributes["href"] for one in links] == ["?show=waiting&page=2"]
     Run.objects.filter(state__in=SHOWN["waiting"]).delete()
-    shown = browser.get("/runs/", {"show": "waiting"})
+    shown = browser.get("/inbox", {"show": "waiting"})
     assert not missing(text_of(shown), "Nothing waits for a decision", "Show all runs")

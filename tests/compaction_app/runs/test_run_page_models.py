@@ -186,14 +186,14 @@ def test_a_finished_turn_is_cut_and_links_to_the_rest(factory, look):
     ):
         part = element(page, f"#turn-{began}-{kind}")
         assert text_of(part) == f"{letter * shown}… All {length:,} characters"
-        assert addresses(part) == [f"/runs/{factory.run}/requests/{began}"]
+        assert addresses(part) == [f"/plans/{factory.run}/requests/{began}"]
     assert not missing(look(f"/requests/{began}"), thought, message)
 
 
 def test_the_arguments_of_a_call_that_did_not_run_are_cut_and_no_other_request_is_found(factory, browser, look):
     factory.add_all([PREPARED, asked_event(1)])
-    assert browser.get(f"/runs/{factory.run}/requests/1").status_code == 404
-    assert browser.get(f"/runs/{factory.run}/requests/99").status_code == 404
+    assert browser.get(f"/plans/{factory.run}/requests/1").status_code == 404
+    assert browser.get(f"/plans/{factory.run}/requests/99").status_code == 404
     factory.add_all([streamed_event(1, ["call", 0, "context_delete"])])
     factory.add_all(streamed_event(1, piece) for piece in pieces_of(["arguments", 0], "A" * 5_000, 500))
     assert "A" * 5_000 in look()
@@ -301,7 +301,7 @@ def test_what_streams_counts_before_its_tokens_are_reported(factory, look):
 
 def test_the_list_says_who_planned_and_what_it_cost(factory, browser):
     def row() -> str:
-        return text_of(element(browser.get("/runs/"), "tbody"))
+        return text_of(element(browser.get("/inbox"), "tbody"))
 
     factory.add_all([PREPARED, asked_event(1)])
     assert not missing(row(), MODEL, "not reported yet")

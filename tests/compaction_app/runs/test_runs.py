@@ -278,20 +278,20 @@ def test_the_form_shows_sources_refuses_a_ratio_out_of_range_and_leads_to_the_ru
     assert not Run.objects.exists()
     answer = browser.post(address, {"keep": "60", "preserve_recent": "2", "planner": "embedded"})
     run = Run.objects.get()
-    assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}")
+    assert (answer.status_code, answer["Location"]) == (303, f"/plans/{run.pk}/log")
     assert run.requested_parameters == {"compression_ratio": 0.6}
 
 
 def test_the_run_page_shows_each_call_with_a_transcript_and_in_flight_follows_its_rows(browser, session):
     run = planned(session)
-    page = browser.get(f"/runs/{run.pk}")
+    page = browser.get(f"/plans/{run.pk}/log")
     drawn = [one.attributes["data-seq"] for one in elements(page, "[data-seq]")]
     assert drawn == [str(event.seq) for event in run.events.order_by("seq")]
     assert not elements(page, "[ws-connect]")
-    assert f"/runs/{run.pk}/review" in addresses(page)
-    assert "attachment" in browser.get(f"/runs/{run.pk}/transcript.jsonl")["Content-Disposition"]
+    assert f"/plans/{run.pk}" in addresses(page)
+    assert "attachment" in browser.get(f"/plans/{run.pk}/transcript.jsonl")["Content-Disposition"]
     run = started(session)
-    page = browser.get(f"/runs/{run.pk}")
+    page = browser.get(f"/plans/{run.pk}/log")
     assert element(page, "[ws-connect]").attributes["ws-connect"] == f"/ws/runs/{run.pk}"
     assert elements(page, 'noscript meta[http-equiv="refresh"]')
 
@@ -309,7 +309,7 @@ def test_hostile_arguments_and_sentences_are_inert_on_a_run_page(browser, sessio
     run.last_seq += 1
     run.save(update_fields=["last_seq"])
     RunEvent.objects.create(run=run, seq=run.last_seq, kind="called", at=timezone.now(), data=data)
-    assert_inert(browser.get(f"/runs/{run.pk}"))
+    assert_inert(browser.get(f"/plans/{run.pk}/log"))
 
 
 def test_the_list_of_runs_takes_a_handful_of_queries(browser, session):
@@ -318,9 +318,9 @@ def test_the_list_of_runs_takes_a_handful_of_queries(browser, session):
     for number in range(30):
         run.pk = number + 1
         run.save()
-    browser.get("/runs/")
+    browser.get("/inbox")
     with CaptureQueriesContext(connection) as queries:
-        page = browser.get("/runs/")
+        page = browser.get("/inbox")
     assert text_of(page).count("replaced by a later run") == 30
     assert len(queries) <= 7
 

@@ -350,10 +350,10 @@ def test_a_proposal_of_an_older_state_says_so(known_root, browser):
     session = put(known_root, full())
     planned()
     assert "older proposal waits" not in text_of(browser.get("/"))
-    assert "it has continued since" not in text_of(browser.get("/runs/"))
+    assert "it has continued since" not in text_of(browser.get("/inbox"))
     continue_session(session, 1)
     assert "older proposal waits" in text_of(browser.get("/"))
-    assert "it has continued since its proposal was planned" in text_of(browser.get("/runs/"))
+    assert "it has continued since its proposal was planned" in text_of(browser.get("/inbox"))
 
 
 def test_at_most_two_run_at_once(known_root):
@@ -429,15 +429,15 @@ def test_a_permission_for_another_host_does_not_count(known_root, model, moved, 
 
 def test_the_page_of_runs_names_the_planner_in_force_first(known_root, model, browser):
     with override_configuration(plan_by_itself_with="here/small-model"):
-        page = text_of(browser.get("/runs/"))
+        page = text_of(browser.get("/inbox"))
         assert "are planned with the embedded planner. Proposals wait for your review." in page
         assert "planned with here/small-model" not in page
         message = page[page.index("here/small-model is configured for this, but not used yet.") :]
         assert "You have not allowed automatic planning" in message
         assert "The Models page has that setting." in message, message[:400]
-        assert link(browser.get("/runs/"), "Models page") == "/models"
+        assert link(browser.get("/inbox"), "Models page") == "/settings/models"
         agree()
-        page = text_of(browser.get("/runs/"))
+        page = text_of(browser.get("/inbox"))
         assert "are planned with here/small-model. Proposals wait for your review." in page
         assert "not used yet" not in page
 
@@ -447,7 +447,7 @@ def test_the_run_says_why_another_planner_was_used(known_root, browser):
     with override_configuration(plan_by_itself_with="nobody/nothing"):
         run = begun()
         assert run.planner == "embedded"
-        for words in (run.planner_note, *(text_of(browser.get(f"/runs/{page}")) for page in (run.pk, ""))):
+        for words in (run.planner_note, *(text_of(browser.get(f"/plans/{page}/log")) for page in (run.pk, ""))):
             assert "There is no planner nobody/nothing" in words
 
 
@@ -466,10 +466,10 @@ def test_unseen_proposals_are_counted_and_linked_until_their_review_is_opened(kn
     put(known_root, name="other")
     assert badge(browser) == 0
     run = planned()
-    for address in ("/", "/runs/", f"/runs/{run.pk}", "/settings", "/nowhere"):
+    for address in ("/", "/inbox", f"/plans/{run.pk}/log", "/settings", "/nowhere"):
         assert badge(browser, address) == 1, address
     address = link(browser.get("/"), "proposal waits")
-    assert (address, browser.get(address).status_code, badge(browser)) == (f"/runs/{run.pk}/review", 200, 0)
+    assert (address, browser.get(address).status_code, badge(browser)) == (f"/plans/{run.pk}", 200, 0)
     assert "proposal waits" not in text_of(browser.get("/"))
 
 
@@ -477,16 +477,16 @@ def test_a_plan_that_somebody_started_and_left_waits_in_the_header_the_list_and_
     session = put(known_root)
     left = plan_by_hand(session)
     assert badge(browser) == 1
-    assert link(browser.get("/"), "proposal waits") == f"/runs/{left.pk}/review"
-    assert "waits for review" in text_of(element(browser.get("/runs/"), ".table"))
+    assert link(browser.get("/"), "proposal waits") == f"/plans/{left.pk}"
+    assert "waits for review" in text_of(element(browser.get("/inbox"), ".table"))
     assert f"The plan of run {left.pk} waits for review." in text_of(browser.get(session.get_absolute_url()))
     again = plan_by_hand(session)
-    assert (badge(browser), link(browser.get("/"), "proposal waits")) == (1, f"/runs/{again.pk}/review")
-    browser.get(f"/runs/{again.pk}/review")
+    assert (badge(browser), link(browser.get("/"), "proposal waits")) == (1, f"/plans/{again.pk}")
+    browser.get(f"/plans/{again.pk}")
     assert badge(browser) == 0, "a later plan takes the place of an earlier one"
     unfinished = browser.get(session.get_absolute_url())
     assert f"The review of run {again.pk} is not finished." in text_of(unfinished)
-    assert link(unfinished, f"Review run {again.pk}") == f"/runs/{again.pk}/review"
+    assert link(unfinished, f"Review run {again.pk}") == f"/plans/{again.pk}"
     Run.change(again.pk, RunState.SUPERSEDED)
     assert "is not finished" not in text_of(browser.get(session.get_absolute_url()))
 
@@ -502,14 +502,14 @@ def test_the_plan_of_an_agent_that_asked_is_announced_by_its_question_alone(know
 def test_the_page_of_runs_shows_the_configuration_and_skipped_sessions(known_root, redline, browser):
     put(known_root, full(), title=HOSTILE)
     place(redline.home / ".atomic" / "agent" / "settings.json", b'{"compaction": {"enabled": false}}')
-    answer = browser.get("/runs/")
+    answer = browser.get("/inbox")
     page = text_of(answer)
     assert "On: sessions that are due are planned with the embedded planner" in page
     assert "disables automatic compaction" in page
     assert "\u202e" not in page
     assert "the" not in texts(answer, "b")
     with override_configuration(plan_by_itself=False):
-        page = text_of(browser.get("/runs/"))
+        page = text_of(browser.get("/inbox"))
     assert "plan_by_itself = true" in page
     assert "disables automatic compaction" not in page
 
@@ -522,7 +522,7 @@ def test_a_proposal_is_announced_once_and_earlier_ones_are_not(known_root):
     assert new_proposals(None) == ({run.pk}, [])
     known, [fact] = new_proposals(known)
     tell = fact["page"]["tell"]
-    assert (fact["page"]["waiting"], tell["address"]) == (1, f"/runs/{run.pk}/review")
+    assert (fact["page"]["waiting"], tell["address"]) == (1, f"/plans/{run.pk}")
     assert tell["words"].isprintable()
     assert "<b>the</b>" in tell["words"], "a system shows it as text"
     assert new_proposals(known) == ({run.pk}, [])
@@ -549,7 +549,7 @@ def test_an_agent_that_fills_its_window_finds_a_proposal_of_a_separate_worker_wa
             page.send(json.dumps({"query": "", "asked": 1}))
             append_as_agent(path, session_bytes([recorded(full())[-1]]))
             before = path.read_bytes()
-            run = f"/runs/{server.wait_for(lambda: newest_run(server))}"
+            run = f"/plans/{server.wait_for(lambda: newest_run(server))}/log"
             assert "waiting for a worker" in server.text(run)
             with server.socket(f"/ws{run}") as watched:
                 watched.send('{"after": 0}')
@@ -567,7 +567,7 @@ def test_an_agent_that_fills_its_window_finds_a_proposal_of_a_separate_worker_wa
         page_of_list = server.get("/")
         assert shown_badge(page_of_list) == 1
         assert link(page_of_list, "proposal waits") == message["tell"]["address"]
-        assert "planned automatically" in server.text("/runs/")
+        assert "planned automatically" in server.text("/inbox")
         with server.socket("/ws/sessions") as socket:
             assert "Mend the parser." in server.text(message["tell"]["address"])
             assert next_message(socket) == {"waiting": 0}

@@ -42,14 +42,14 @@ def run(known_root):
 
 
 def shown(browser: Client, run: Run, query: str, **headers: str) -> Any:
-    answer = browser.get(f"/runs/{run.pk}/select?{query}", headers=headers)
+    answer = browser.get(f"/plans/{run.pk}/select?{query}", headers=headers)
     assert answer.status_code == 200
     return answer
 
 
 def press(browser: Client, run: Run, source: Any, do: str) -> Any:
     """Press a button of a preview."""
-    return browser.post(f"/runs/{run.pk}/select", {**hidden_fields(element(source, ".selection form")), "do": do})
+    return browser.post(f"/plans/{run.pk}/select", {**hidden_fields(element(source, ".selection form")), "do": do})
 
 
 def standing(run: Run) -> dict[Target, ReviewStatus]:
@@ -75,7 +75,7 @@ def test_a_selection_is_one_step_and_one_undo(browser, run, do):
     wanted = {"approve": ReviewStatus.APPROVED, "reject": ReviewStatus.REJECTED}[do]
     page = shown(browser, run, "by=tool&what=bash")
     answer = press(browser, run, page, do)
-    assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}/review")
+    assert (answer.status_code, answer["Location"]) == (303, f"/plans/{run.pk}")
     assert version(run) == seen + 1
     changed = {target for target, status in standing(run).items() if status is wanted}
     assert changed == before.keys()
@@ -117,7 +117,7 @@ def test_a_selection_decided_elsewhere_or_in_an_earlier_preparation_is_refused_a
     assert "Nothing was decided" in text_sent(press(browser, run, page, "approve"), 409)
     assert standing(run) == before
     fields = {**hidden_fields(element(page, ".selection form")), "mark": "0" * 16, "do": "approve"}
-    assert "planned again" in text_sent(browser.post(f"/runs/{run.pk}/select", fields), 409)
+    assert "planned again" in text_sent(browser.post(f"/plans/{run.pk}/select", fields), 409)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_selection_decided_elsewhere_or_in_an_earlier_preparation_is_refused_a
     ],
 )
 def test_a_criterion_that_cannot_be_used_or_finds_nothing_is_explained(browser, run, query, words, status):
-    answer: Any = browser.get(f"/runs/{run.pk}/select?{query}")
+    answer: Any = browser.get(f"/plans/{run.pk}/select?{query}")
     assert answer.status_code == status
     for page in (answer, shown(browser, run, query, **HTMX)):
         assert words in text_of(element(page, ".selection"))
@@ -150,7 +150,7 @@ def test_what_is_worth_selecting_and_more_like_a_proposal_is_offered(browser, ru
         "e99": [],
     }
     assert {like: suggested(shown(browser, run, f"like={like}")) for like in offered} == offered
-    opened: Any = browser.get(f"/runs/{run.pk}/review?at=e5")
+    opened: Any = browser.get(f"/plans/{run.pk}?at=e5")
     assert "select?like=e5" in addresses(opened)
 
 
@@ -177,7 +177,7 @@ def test_in_place_only_the_preview_is_sent_and_a_run_that_was_not_planned_has_no
     page = shown(browser, run, "by=tool&what=bash", **HTMX)
     assert texts(page, ".selection form button")
     assert not elements(page, "html, h1")
-    assert browser.get(f"/runs/{run.pk + 1}/select").status_code == 404
+    assert browser.get(f"/plans/{run.pk + 1}/select").status_code == 404
 
 
 def test_hostile_words_are_inert(browser, known_root):

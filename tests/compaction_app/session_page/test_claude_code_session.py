@@ -190,7 +190,7 @@ def test_a_line_with_a_result_and_words_of_the_user_is_planned_and_shown(browser
     indexed = add(root, session)
     planned = plan_session(indexed, preserve_recent=0)
     assert planned.state == RunState.TARGET_MET, planned.failure
-    assert browser.get(f"/runs/{planned.pk}/review").status_code == 200
+    assert browser.get(f"/plans/{planned.pk}").status_code == 200
     assert "Not that one." in text_of(browser.get(f"{indexed.get_absolute_url()}/entries/{line}/text?block=1"))
 
 
@@ -198,9 +198,9 @@ def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser, root):
     session = worked()
     session.user("go on", version="2.1.112")
     run = approve_proposals(plan_session(add(root, session)))
-    shown = text_of(browser.get(f"/runs/{run.pk}/commit"))
+    shown = text_of(browser.get(f"/plans/{run.pk}/confirm"))
     assert not missing(shown, "version 2.1.112 of Claude Code", "Back up and make the fork")
-    refused = browser.get(f"/runs/{run.pk}/commit", {"writer": "boundary"})
+    refused = browser.get(f"/plans/{run.pk}/confirm", {"writer": "boundary"})
     assert not missing(text_of(refused), "Continue the session once", "Use the writer fork")
 
 
@@ -220,11 +220,11 @@ def test_what_a_plan_moves_is_said_wherever_it_is_approved(browser, root):
     chosen = {"compression_ratio": 0.5, "preserve_recent": 0}
     run = start_run(indexed, planner="hand", requested_parameters=chosen, selected=[reply_gone], writer="boundary")
     run, said = finish_run(run), f"otherwise {file[:8]} is sent before"
-    review, commit = (f"/runs/{run.pk}/{page}" for page in ("review", "commit"))
+    review, commit = (f"/plans/{run.pk}/{page}" for page in ("review", "commit"))
     assert said in text_of(element(browser.get(review), "#moved"))
     for kind, is_said in (("reject", False), ("approve", True)):
         pressed = {"seen": reviewed(run).version, kind: ref_of(reply_gone)}
-        answer = browser.post(f"/runs/{run.pk}/decide", pressed, headers={"hx-request": "true"})
+        answer = browser.post(f"/plans/{run.pk}/decide", pressed, headers={"hx-request": "true"})
         for shown in (answer, browser.get(review)):
             assert (said in text_of(element(shown, "#moved"))) is is_said
     assert said in text_of(browser.get(commit))

@@ -65,7 +65,7 @@ def test_a_review_names_what_the_agents_rules_tie_to_a_deletion(browser, session
     )
     run = plan_session(index_file(path))
     proposed = next(iter(review_of(run).leads())).target
-    review = text_of(browser.get(f"/runs/{run.pk}/review?at={ref_of(proposed)}"))
+    review = text_of(browser.get(f"/plans/{run.pk}?at={ref_of(proposed)}"))
     assert not missing(review, "thinking 2 goes with it", "its call 3 goes with it")
 
 
@@ -94,7 +94,7 @@ def test_another_writer_is_offered_for_a_fork_that_cannot_be_made(browser, sessi
     backdate(work().save(Path(session.root.path)))
     index_roots()
     run = approve_proposals(plan_session(Session.objects.get(), preserve_recent=0))
-    shown = text_of(browser.get(f"/runs/{run.pk}/commit", {"writer": "fork"}))
+    shown = text_of(browser.get(f"/plans/{run.pk}/confirm", {"writer": "fork"}))
     is_archived = "archived_sessions" in session.root.path
     assert ("Codex does not resume what is beside it" in shown) is is_archived
     assert ("Use the writer compacted" in shown) is is_archived

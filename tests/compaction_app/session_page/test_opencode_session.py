@@ -72,9 +72,9 @@ def reviewed_run(path: Path, writer: str) -> Run:
 
 def commit_run(run: Run, writer: str) -> None:
     """Commit a run as its page offers it, with every confirmation."""
-    plan = page(f"/runs/{run.pk}/commit", writer=writer)
+    plan = page(f"/plans/{run.pk}/confirm", writer=writer)
     assert "database" in text_of(plan)
-    response = authorized_client().post(f"/runs/{run.pk}/commit", {**sent_by(plan), "writer": writer})
+    response = authorized_client().post(f"/plans/{run.pk}/confirm", {**sent_by(plan), "writer": writer})
     assert response.status_code == 303, text_of(response)[:900]
     run.refresh_from_db()
     assert run.state == RunState.COMMITTED
@@ -86,7 +86,7 @@ def test_backed_up_rows_are_verified_and_downloaded_and_not_restored_as_a_sessio
     (backup,) = list_backups(path)
     listed = page(address)
     assert "Before a compaction" in text_of(listed)
-    assert link(listed, "Undo…") == f"/runs/{run.pk}/undo"
+    assert link(listed, "Undo…") == f"/plans/{run.pk}/undo"
     assert "Restore…" not in texts(listed, "a")
     assert browser.post(f"{address}/{backup.name}/verify").status_code == 303
     assert "Verified" in shown(address)
@@ -114,7 +114,7 @@ def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(st
     assert list_backups(path) == []
     assert not any(backup.file.path.parent.iterdir())
     assert store.parts() == rows
-    assert "is gone. Nothing was undone" in text_of(browser.get(f"/runs/{run.pk}/undo"))
+    assert "is gone. Nothing was undone" in text_of(browser.get(f"/plans/{run.pk}/undo"))
 
 
 def test_another_database_with_the_same_session_has_other_backups(store, path, known_root):
@@ -155,23 +155,23 @@ def test_the_conversation_before_a_compaction_is_continued_in_a_fork(store, path
 @pytest.mark.parametrize("writer", ["prune", "fork"])
 def test_a_plan_is_reviewed_committed_shown_and_undone(store, path, writer):
     before, run = store.parts(), reviewed_run(path, writer)
-    assert "Results: bash" in shown(f"/runs/{run.pk}/review")
-    commit = shown(f"/runs/{run.pk}/commit?writer={writer}")
+    assert "Results: bash" in shown(f"/plans/{run.pk}")
+    commit = shown(f"/plans/{run.pk}/confirm?writer={writer}")
     assert ("with a placeholder as the result" in commit) is (writer == "prune")
     commit_run(run, writer)
-    for of in ("", "/timeline", "/backups"):
+    for of in ("", "/timeline", "/history/backups"):
         assert page(f"{run.session.get_absolute_url()}{of}"), of
-    result = page(f"/runs/{run.pk}/result")
+    result = page(f"/plans/{run.pk}/result")
     assert "own copy" not in text_of(result)
-    assert link(result, "Read what was removed") == f"/runs/{run.pk}/undo"
+    assert link(result, "Read what was removed") == f"/plans/{run.pk}/undo"
 
-    undo = page(f"/runs/{run.pk}/undo")
+    undo = page(f"/plans/{run.pk}/undo")
     assert "output 0 a" in text_of(undo)
     assert "own copy" not in text_of(undo)
     assert "byte for byte" not in text_of(undo)
-    assert authorized_client().post(f"/runs/{run.pk}/undo", sent_by(undo, "entry")).status_code == 303
+    assert authorized_client().post(f"/plans/{run.pk}/undo", sent_by(undo, "entry")).status_code == 303
     assert store.parts() == before
-    assert "Read what was removed" not in texts(page(f"/runs/{run.pk}/result"), "a")
+    assert "Read what was removed" not in texts(page(f"/plans/{run.pk}/result"), "a")
     assert "Undo…" not in texts(page(f"{run.session.get_absolute_url()}/backups"), "a")
     assert (f"by {writer}; undone" in shown(f"{run.session.get_absolute_url()}/timeline")) is (writer != "fork")
 
@@ -182,7 +182,7 @@ def test_a_compaction_that_changed_rows_is_named_on_the_timeline_and_where_remov
     assert "The model still sees everything" in shown(address, view="removed")
     commit_run(run, "delete")
     removed = page(address, view="removed")
-    assert f'href="/runs/{run.pk}/undo"' in removed
+    assert f'href="/plans/{run.pk}/undo"' in removed
     assert "Nothing else was removed" in text_of(removed)
     assert "The model still sees everything" not in text_of(removed)
     assert "changed rows of" not in shown(address, view="sees")
@@ -285,8 +285,8 @@ def test_only_a_hand_off_of_documents_is_offered(store, known_root):
     worked_session(store, turns=8, session_id="ses_2")
     run = reviewed_run(documents(known_root, store, "ses_2"), "")
     with unchanged(older.parents[2]):
-        assert "Hand off…" in shown(f"/runs/{run.pk}/review")
-        commit = text_of(authorized_client().get(f"/runs/{run.pk}/commit"))
+        assert "Hand off…" in shown(f"/plans/{run.pk}")
+        commit = text_of(authorized_client().get(f"/plans/{run.pk}/confirm"))
         assert "Download what is kept, as Markdown" in commit
         assert commit.count(reason) == 1
 
@@ -323,27 +323,27 @@ def test_a_subagent_is_linked_with_the_call_that_started_it(store):
 
 def test_each_page_says_that_the_server_writes(store, path):
     run = reviewed_run(path, "delete")
-    assert "in one transaction" in shown(f"/runs/{run.pk}/commit?writer=delete")
+    assert "in one transaction" in shown(f"/plans/{run.pk}/confirm?writer=delete")
     with opencode_server(store.database) as server, override_configuration(servers={"opencode": server.url}):
-        plan = shown(f"/runs/{run.pk}/commit?writer=delete")
+        plan = shown(f"/plans/{run.pk}/confirm?writer=delete")
         assert f"This is done through the OpenCode server at {server.url}, part by part" in plan
         assert "OpenCode may compact at the next prompt" in plan
         assert f"through the server at {server.url}, one call for each" in plan
         assert "I will not prompt it until this is done" in plan
         commit_run(run, "delete")
-        undo = shown(f"/runs/{run.pk}/undo")
+        undo = shown(f"/plans/{run.pk}/undo")
         assert f"This is done through the server at {server.url}, one call for each row" in undo
         assert "I will not prompt it until this is done" in undo
-    assert f"written through the server at {server.url}" in shown(f"/runs/{run.pk}/result")
-    assert f"delete, through the server at {server.url}" in shown("/audit")
+    assert f"written through the server at {server.url}" in shown(f"/plans/{run.pk}/result")
+    assert f"delete, through the server at {server.url}" in shown("/history")
 
 
 def test_what_was_shown_before_the_server_started_is_not_written_through_it(store, path):
     run = reviewed_run(path, "delete")
-    sent, rows = sent_by(page(f"/runs/{run.pk}/commit", writer="delete")), store.parts()
+    sent, rows = sent_by(page(f"/plans/{run.pk}/confirm", writer="delete")), store.parts()
     with opencode_server(store.database) as server, override_configuration(servers={"opencode": server.url}):
         answer = authorized_client().post(
-            f"/runs/{run.pk}/commit", {**sent, "yes": ["live", "below_target"], "writer": "delete"}
+            f"/plans/{run.pk}/confirm", {**sent, "yes": ["live", "below_target"], "writer": "delete"}
         )
         assert "is no longer the one that was shown" in text_of(answer)
     assert store.parts() == rows

@@ -74,11 +74,11 @@ def test_an_agent_that_honours_no_summary_says_so(browser, idle_root):
 
 
 def test_the_list_of_runs_names_the_drafts_that_are_not_appended(browser, draft):
-    listed = page(browser, "/runs/")
+    listed = page(browser, "/inbox")
     assert (draft.session.heading, draft.get_absolute_url()) in links(listed)
     assert "a draft, of the beginning" in text_of(listed)
     SummaryDraft.objects.update(state=State.APPENDED)
-    assert "Drafts of summaries" not in text_of(page(browser, "/runs/"))
+    assert "Drafts of summaries" not in text_of(page(browser, "/inbox"))
 
 
 def test_what_has_come_is_shown_until_it_is_over_and_of_a_failed_draft_can_be_used(browser, url):

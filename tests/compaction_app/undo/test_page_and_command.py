@@ -42,14 +42,14 @@ def run(redline, tmp_path, settings, request):
 
 def undo(browser: Client, run: Run, *entries: str, yes: tuple[str, ...] = ()) -> Any:
     """Open the page, for these entries or for all of it, and confirm what it shows."""
-    found = fields(browser.get(f"/runs/{run.pk}/undo", {"entry": entries}))
+    found = fields(browser.get(f"/plans/{run.pk}/undo", {"entry": entries}))
     assert found.get("entry", [])[: len(entries)] == list(entries)
-    return browser.post(f"/runs/{run.pk}/undo", {"plan": found["plan"], "entry": entries, "yes": yes}, follow=True)
+    return browser.post(f"/plans/{run.pk}/undo", {"plan": found["plan"], "entry": entries, "yes": yes}, follow=True)
 
 
 def test_the_result_leads_to_the_undo_which_says_what_will_happen_and_asks_for_a_choice(browser, run):
-    address = link(browser.get(f"/runs/{run.pk}/result"), "Undo…")
-    assert address == f"/runs/{run.pk}/undo"
+    address = link(browser.get(f"/plans/{run.pk}/result"), "Undo…")
+    assert address == f"/plans/{run.pk}/undo"
     page = text_of(browser.get(address))
     if Compaction.objects.get().created:
         assert not missing(page, "That file is deleted", "byte for byte as Redline wrote it")
@@ -69,7 +69,7 @@ def test_the_result_leads_to_the_undo_which_says_what_will_happen_and_asks_for_a
 
 def test_an_undo_on_the_page_undoes_the_compaction(browser, run):
     result = undo(browser, run)
-    assert result.redirect_chain == [(f"/runs/{run.pk}/result", 303)]
+    assert result.redirect_chain == [(f"/plans/{run.pk}/result", 303)]
     page = text_of(result)
     assert not missing(page, "Undone: ", "All of it")
     assert "every recorded byte is still in the file" not in page
@@ -78,14 +78,14 @@ def test_an_undo_on_the_page_undoes_the_compaction(browser, run):
     assert Undo.objects.get().is_whole
     backups = browser.get(f"{run.session.get_absolute_url()}/backups")
     assert ("Before an undo" in text_of(backups)) is bool(Undo.objects.get().entry_id)
-    assert "Undo the compaction" not in text_sent(browser.get(f"/runs/{run.pk}/undo"), 409)
+    assert "Undo the compaction" not in text_sent(browser.get(f"/plans/{run.pk}/undo"), 409)
     for page in ("", "/review", "/result"):
         assert browser.get(f"/runs/{run.pk}{page}", follow=True).status_code == 200
 
 
 def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser, run):
     target = next(raw for raw in Compaction.objects.get().origins if raw["kind"] == "entry")
-    page = text_of(browser.get(f"/runs/{run.pk}/undo", {"entry": target["entryId"]}))
+    page = text_of(browser.get(f"/plans/{run.pk}/undo", {"entry": target["entryId"]}))
     assert not missing(page, "Bring back 2 entries?", "comes back with it")
     undo(browser, run, target["entryId"])
     run.refresh_from_db()
@@ -93,17 +93,17 @@ def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser, run):
     row = Undo.objects.get()
     assert not row.is_whole
     assert target["entryId"] in {raw["entryId"] for raw in row.targets}
-    assert "2 entries" in text_of(browser.get(f"/runs/{run.pk}/result"))
+    assert "2 entries" in text_of(browser.get(f"/plans/{run.pk}/result"))
 
 
 def test_what_has_changed_since_it_was_shown_is_not_undone(browser, run):
-    shown, path = fields(browser.get(f"/runs/{run.pk}/undo"))["plan"], run.session.real_path()
+    shown, path = fields(browser.get(f"/plans/{run.pk}/undo"))["plan"], run.session.real_path()
     created = Compaction.objects.get().created
     changed = Path(created) if created else path
     leaf_id = load_session(changed).leaf_id
     place(changed, changed.read_bytes() + session_bytes([message("new", leaf_id, user("More."))]))
     with unchanged(changed):
-        assert browser.post(f"/runs/{run.pk}/undo", {"plan": shown}).status_code == 409
+        assert browser.post(f"/plans/{run.pk}/undo", {"plan": shown}).status_code == 409
     assert not Undo.objects.exists()
 
 

@@ -112,7 +112,7 @@ def test_sums_add_up(browser, idle_root):
 def test_the_page_shows_what_the_session_shows_and_an_agent_and_a_month_can_be_chosen(browser, url):
     update(later())
     row = CompactionCost.objects.get()
-    overview = browser.get("/lab/hindsight")
+    overview = browser.get("/insights/costs")
     sent = f"{row.sent:,}"
     assert sent in texts(overview, "td.numeric")
     assert sent in texts(browser.get(f"{url}/hindsight"), "td.numeric")
@@ -120,12 +120,12 @@ def test_the_page_shows_what_the_session_shows_and_an_agent_and_a_month_can_be_c
     assert any(address == f"{url}/hindsight?entry=e7" for _, address in links(overview))
     chosen = {("atomic", "2026-02"): 1, ("codex", ""): 0, ("", "2026-03"): 0, ("", "none"): 0}
     assert {one: view_overview(later(), *one).total.compactions for one in chosen} == chosen
-    assert "No compaction matches" in text_of(page(browser, "/lab/hindsight?agent=codex"))
+    assert "No compaction matches" in text_of(page(browser, "/insights/costs?agent=codex"))
 
 
 def test_a_wrong_choice_is_refused_before_anything_is_counted(browser, redline):
     for query in ("agent=nobody", "month=soon", "month=0000-99", "month=99999-01"):
-        page(browser, f"/lab/hindsight?{query}", 409)
+        page(browser, f"/insights/costs?{query}", 409)
     with pytest.raises(BadInput):
         view_overview(datetime(2026, 1, 1, tzinfo=UTC), "nobody")
 
@@ -137,14 +137,14 @@ def test_nothing_is_read_for_the_page_of_all_sessions(browser, idle_root, monkey
     update(later())
     monkeypatch.setattr(service, "branch_state", None)
     with CaptureQueriesContext(connection) as queries:
-        answer = browser.get("/lab/hindsight")
+        answer = browser.get("/insights/costs")
     assert "The first 3 are shown; 2 more are not." in text_of(answer)
     assert len(queries) < 15
 
 
 def test_before_anything_was_looked_at_and_without_compactions_the_page_says_so(browser, url, idle_root):
     Session.objects.update(mtime_ns=0)
-    assert "1 session not looked at yet" in text_of(browser.get("/lab/hindsight"))
+    assert "1 session not looked at yet" in text_of(browser.get("/insights/costs"))
     address = add(idle_root, "b.jsonl", chain(user("Go."), assistant(text("Yes."))))
     assert "No request has followed a compaction on this branch." in text_of(page(browser, f"{address}/hindsight"))
 
@@ -165,7 +165,7 @@ def test_hostile_names_are_inert(browser, idle_root, hostile):
     recorded = talk(path=f"src/{hostile}.py", output=f"{FILE}\n{hostile}")
     address = add(idle_root, "a.jsonl", [*recorded, {**recorded[-1], "id": hostile, "parentId": "e10"}])
     update(later())
-    for shown in (f"{address}/hindsight", "/lab/hindsight", f"{address}/hindsight?entry=%00"):
+    for shown in (f"{address}/hindsight", "/insights/costs", f"{address}/hindsight?entry=%00"):
         assert_inert(browser.get(shown))
 
 
@@ -213,7 +213,7 @@ def test_a_compaction_of_redlines_is_looked_back_on(browser, redline, idle_root)
     row = CompactionCost.objects.get()
     assert (row.entry_id, row.by_redline, row.requests, row.files) == (written["entryId"], True, 2, 1)
     assert row.again > 0
-    (section,) = elements(browser.get(f"/runs/{written['run']}/result"), "[aria-labelledby=since]")
+    (section,) = elements(browser.get(f"/plans/{written['run']}/result"), "[aria-labelledby=since]")
     part = browser.get(str(section.attributes["hx-get"]), headers={"HX-Request": "true"})
     assert f"{row.sent:,} tokens" in text_of(part)
     assert "by Redline" in text_of(browser.get(str(section.attributes["hx-get"])))

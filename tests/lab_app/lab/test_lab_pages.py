@@ -46,12 +46,12 @@ def measured(sessions: list[Session], keys: tuple[str, ...] = KEYS) -> Experimen
 def test_the_newest_long_sessions_are_measured_by_default(browser, session, idle_root):
     index_file(place(idle_root / "short.jsonl", session_bytes(working_session(steps=3))))
     Session.objects.filter(pk=add(idle_root, "fork.jsonl").pk).update(made_from=str(session.path))
-    shown = page(browser, link(page(browser, "/lab/"), "New experiment"))
+    shown = page(browser, link(page(browser, "/insights/benchmark"), "New experiment"))
     assert "1 session of 40 messages or more" in text_of(element(shown, "#chosen"))
     chosen = [one.attributes["value"] for one in elements(shown, "input[checked]")]
     assert chosen == [*KEYS, "0.7", "0.5", "0.3"]
     sent = {"newest": "20", "text": "", "strategy": ["embedded"], "keep": ["0.5"], "planner": "none"}
-    answered = browser.post("/lab/new", sent)
+    answered = browser.post("/insights/benchmark/new", sent)
     found = Experiment.objects.get()
     assert (answered.status_code, answered["Location"]) == (303, found.get_absolute_url())
     assert (found.strategies, found.keeps, found.planner) == (["embedded"], [0.5], "")
@@ -60,11 +60,11 @@ def test_the_newest_long_sessions_are_measured_by_default(browser, session, idle
 
 def test_a_text_or_the_page_of_a_session_chooses_among_the_sessions(browser, session, idle_root):
     add(idle_root, "other.jsonl", "Mend the parser.")
-    shown = page(browser, "/lab/new", text="parser", keep="0.5")
+    shown = page(browser, "/insights/benchmark/new", text="parser", keep="0.5")
     assert not missing(text_of(element(shown, "#chosen")), "1 session of", "Mend the parser.")
     shown = page(browser, link(page(browser, session.get_absolute_url()), "Measure…"))
     assert values(shown, "session") == [str(session.pk)]
-    browser.post("/lab/new", {"session": [session.pk], "strategy": ["oldest"], "keep": ["0.5"]})
+    browser.post("/insights/benchmark/new", {"session": [session.pk], "strategy": ["oldest"], "keep": ["0.5"]})
     assert [one.session for one in MeasuredSession.objects.all()] == [session]
 
 
@@ -82,7 +82,7 @@ def test_a_text_or_the_page_of_a_session_chooses_among_the_sessions(browser, ses
 )
 def test_what_cannot_be_measured_is_refused_with_what_was_typed(browser, session, sent, words):
     filled = {"newest": "20", "text": "", "strategy": ["embedded"], "keep": ["0.5"], "planner": "none"}
-    answered = browser.post("/lab/new", {**filled, **sent})
+    answered = browser.post("/insights/benchmark/new", {**filled, **sent})
     assert answered.status_code in (409, 422)
     assert words in text_of(answered)
     assert not Experiment.objects.exists()
@@ -92,10 +92,12 @@ def test_a_model_is_asked_only_after_its_address_was_shown(browser, session):
     Provider.objects.create(name="own", dialect="openai", base_url="http://models.example:9/v1")
     PlannerModel.objects.create(provider="own", name="m", window=100_000, output_limit=8_000)
     filled = {"newest": "20", "text": "", "strategy": [], "keep": ["0.5", "0.3"], "planner": "own/m"}
-    refused = browser.post("/lab/new", filled)
+    refused = browser.post("/insights/benchmark/new", filled)
     assert refused.status_code == 409
     assert not missing(text_of(element(refused, "#chosen")), "models.example:9", "6 plans")
-    assert browser.post("/lab/new", {**filled, "disclosed": field(refused, "disclosed")}).status_code == 303
+    assert (
+        browser.post("/insights/benchmark/new", {**filled, "disclosed": field(refused, "disclosed")}).status_code == 303
+    )
     found = Experiment.objects.get()
     assert (found.planner, found.base_url, found.strategies) == ("own/m", "http://models.example:9/v1", [])
 
@@ -143,7 +145,7 @@ def test_the_exports_have_every_trial_and_the_list_counts_what_was_measured(brow
     assert len(document["sessions"][0]["trials"]) == len(trials)
     assert (document["experiment"], document["state"]) == (experiment.pk, "done")
     start_experiment([session], strategies_named(["oldest"]), [0.5])
-    rows = [text_of(one) for one in elements(page(browser, "/lab/"), "tbody tr")]
+    rows = [text_of(one) for one in elements(page(browser, "/insights/benchmark"), "tbody tr")]
     assert not missing(rows[0], "0 of 1", "waiting for a worker")
     assert "measured" in rows[1]
 
@@ -156,11 +158,11 @@ def test_a_queued_experiment_says_so_and_can_be_stopped(browser, session):
     assert (browser.post(f"{at}/delete").status_code, browser.post(f"{at}/stop").status_code) == (409, 303)
     assert browser.get(at, {"part": "progress"}, headers={"HX-Request": "true"})["HX-Refresh"] == "true"
     assert browser.post(f"{at}/stop").status_code == 409
-    assert (browser.post(f"{at}/delete")["Location"], browser.get(at).status_code) == ("/lab/", 404)
+    assert (browser.post(f"{at}/delete")["Location"], browser.get(at).status_code) == ("/insights/benchmark", 404)
 
 
 def test_hostile_texts_are_inert(browser, idle_root):
     found = [add(idle_root, f"{number}.jsonl", words) for number, words in enumerate(TOGETHER)]
     assert_inert(page(browser, measured(found, ("oldest",)).get_absolute_url()))
     for session in found:
-        assert_inert(page(browser, "/lab/new", session=session.pk))
+        assert_inert(page(browser, "/insights/benchmark/new", session=session.pk))

@@ -70,7 +70,7 @@ def test_the_token_of_an_agent_counts_where_agents_ask_and_nowhere_else(redline)
     for path in ("/api/handshakes", "/api/handshakes/7"):
         assert agent.admit_to(path)
         assert not script.admit_to(path)
-    for path in ("/api/sessions", "/api/handshakesx", "/runs/"):
+    for path in ("/api/sessions", "/api/handshakesx", "/inbox"):
         assert not agent.admit_to(path)
     assert script.admit_to("/api/sessions")
 

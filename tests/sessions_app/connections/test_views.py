@@ -15,8 +15,8 @@ from tests.clients import page
 from tests.files import place, unchanged
 from tests.html import element, field, missing, text_of, text_sent
 
-CONNECT = "/agents/claude-code/connect"
-REMOVE = "/agents/claude-code/remove"
+CONNECT = "/settings/agents/claude-code/connect"
+REMOVE = "/settings/agents/claude-code/remove"
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def settings_file(redline):
     return place(redline.home / ".claude" / "settings.json", b'{\n  "model": "<b>opus</b>"\n}\n')
 
 
-def words(browser: Client, address: str = "/agents") -> str:
+def words(browser: Client, address: str = "/settings/agents") -> str:
     return text_of(page(browser, address))
 
 
@@ -35,7 +35,7 @@ def digest(browser: Client, address: str) -> str:
 def connected(browser: Client, project: str = "") -> None:
     shown = digest(browser, f"{CONNECT}?project={quote(project)}")
     answer = browser.post(CONNECT, {"project": project, "digest": shown})
-    assert (answer.status_code, answer["Location"]) == (303, "/agents")
+    assert (answer.status_code, answer["Location"]) == (303, "/settings/agents")
 
 
 def test_all_agents_that_can_ask_are_listed_and_others_have_no_page(browser):
@@ -43,9 +43,9 @@ def test_all_agents_that_can_ask_are_listed_and_others_have_no_page(browser):
     assert not missing(page, "Claude Code", "Codex", "OpenCode", "pi", "Atomic")
     assert "Amp" not in page
     assert "2.1.330" in page
-    assert text_of(element(browser.get("/agents"), "title")) == "Agents · Redline"
+    assert text_of(element(browser.get("/settings/agents"), "title")) == "Agents · Redline"
     for key in ("amp", "nobody"):
-        assert browser.get(f"/agents/{key}/connect").status_code == 404
+        assert browser.get(f"/settings/agents/{key}/connect").status_code == 404
 
 
 def test_an_agent_that_is_not_installed_is_still_listed_and_no_test_is_promised(browser, monkeypatch):
@@ -137,7 +137,7 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(browser, redli
     shown = words(browser, address)
     assert not missing(shown, "cannot be read", "Revoke the token only", "lets Claude Code compact as usual")
     answer = browser.post(REMOVE, {"project": project, "revoke": "yes"})
-    assert (answer.status_code, answer["Location"]) == (303, "/agents")
+    assert (answer.status_code, answer["Location"]) == (303, "/settings/agents")
     assert not missing(words(browser), "its token is void", f"{one.changed} stays as it is")
     assert (connections(redline.data), Path(one.changed).read_text()) == ([], "{")
     again = browser.post(REMOVE, {"project": project, "revoke": "yes"})
@@ -173,13 +173,13 @@ def test_a_bridge_without_a_connection_is_shown_and_can_be_removed(browser, redl
 
 def test_a_connection_is_tested_again(browser, redline):
     connected(browser)
-    browser.get("/agents")
-    answer = browser.post("/agents/claude-code/test", {"name": "claude-code"})
-    assert (answer.status_code, answer["Location"]) == (303, "/agents")
+    browser.get("/settings/agents")
+    answer = browser.post("/settings/agents/claude-code/test", {"name": "claude-code"})
+    assert (answer.status_code, answer["Location"]) == (303, "/settings/agents")
     assert "could not be used" in words(browser)
-    browser.post("/agents/claude-code/test", {"name": "other"})
+    browser.post("/settings/agents/claude-code/test", {"name": "other"})
     assert "is not connected any more" in words(browser)
-    assert browser.get("/agents/claude-code/test")["Location"] == "/agents#agent-claude-code"
+    assert browser.get("/settings/agents/claude-code/test")["Location"] == "/settings/agents#agent-claude-code"
 
 
 def test_what_became_of_a_bridge_is_shown(browser, redline, settings_file):
