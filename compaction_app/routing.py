@@ -8,5 +8,5 @@ from .runs.consumers import RunConsumer
 
 websocket_urlpatterns: list[URLPattern] = [
     re_path(r"^ws/sessions/(?P<session>[0-9]{1,18})$", SessionConsumer.as_asgi()),
-    re_path(r"^ws/runs/(?P<run>[0-9]{1,18})$", RunConsumer.as_asgi()),
+    re_path(r"^ws/plans/(?P<run>[0-9]{1,18})/log$", RunConsumer.as_asgi()),
 ]

@@ -126,7 +126,7 @@ def test_all_pages_of_one_walk_agree(browser, redline, root, name):
     assert near(goal, run.goal, size)
     review_agrees(browser, run, size)
     for css, expected in (("data[title]", size.tokens), ("data.red", run.struck)):
-        assert value(page(browser, run.get_absolute_url()), css) == expected
+        assert value(page(browser, f"{run.get_absolute_url()}/log"), css) == expected
         assert value(page(browser, reverse("compaction:runs")), css) == expected
     account = account_of(run)
     assert account.struck == size.tokens - account.after.tokens

@@ -162,7 +162,7 @@ def test_a_session_page_needs_few_queries(browser, idle_root):
 
 # ---- titles ----------------------------------------------------------------------------------------------
 
-PAGES = ("", "/tree", "/tree/compare", "/timeline", "/doctor", "/history/backups", "/compact", "/settings")
+PAGES = ("", "/tree", "/tree/compare", "/timeline", "/doctor", "/backups", "/compact", "/settings")
 
 
 def title(browser: Client, address: str) -> str:

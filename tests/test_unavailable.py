@@ -216,10 +216,12 @@ def staged(session, redline):
     asked = Handshake.objects.create(session=session, run=run, **times, **words)
     at = f"/sessions/{session.root_id}/{session.relative_path}"
     backup = f"{at}/backups/{committed.backup.path.name}"
-    of_run, of_provider, of_handshake = f"/plans/{run.pk}/log", "/settings/providers/own", f"/inbox/agents/{asked.pk}"
+    of_run, of_provider, of_handshake = f"/plans/{run.pk}", "/settings/providers/own", f"/inbox/agents/{asked.pk}"
     return {
         "list": "/",
-        **below("", "import settings agents theme audit models"),
+        **below("", "import settings theme"),
+        **below("/settings", "agents models"),
+        "audit": "/history",
         "all_backups": "/history/backups",
         "verify_backups": "/history/backups/verify",
         "log_out": "/log-out",
@@ -257,17 +259,19 @@ def staged(session, redline):
         "api_sessions": "/api/sessions",
         "api_session": f"/api{at}",
         "api_compact": f"/api{at}/compact",
-        "api_run": f"/api{of_run}",
-        "api_stop": f"/api{of_run}/stop",
+        "api_run": f"/api/runs/{run.pk}",
+        "api_stop": f"/api/runs/{run.pk}/stop",
         "api_handshakes": "/api/handshakes",
-        "api_handshake": f"/api{of_handshake}",
+        "api_handshake": f"/api/handshakes/{asked.pk}",
         "waiting_agents": "/inbox/agents/waiting",
         "handshakes": "/inbox/agents",
         "handshake": of_handshake,
         "decline_handshake": f"{of_handshake}/decline",
         "take_back_handshake": f"{of_handshake}/take-back",
-        "run": of_run,
-        **below(of_run, "stop resume again decide commit review select"),
+        "run": f"{of_run}/log",
+        "review": of_run,
+        "commit": f"{of_run}/confirm",
+        **below(of_run, "stop resume again decide select"),
         "review_markdown": f"{of_run}/review.md",
         "review_json": f"{of_run}/review.json",
         "approve_rest": f"{of_run}/approve-rest",
@@ -277,7 +281,7 @@ def staged(session, redline):
         "transcript": f"{of_run}/transcript.jsonl",
         "handoff": f"{of_run}/handoff.md",
         "words": f"/plans/{written.pk}/requests/1000",
-        **below(f"/plans/{written.pk}/log", "result certify undo"),
+        **below(f"/plans/{written.pk}", "result certify undo"),
         "add_model": "/settings/models/add",
         "model": f"/settings/models/{model.pk}",
         **{f"{name}_model": f"/settings/models/{model.pk}/{name}" for name in ("remove", "test")},

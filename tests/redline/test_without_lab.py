@@ -48,7 +48,7 @@ def test_pages_lead_to_the_lab_only_if_it_is_there(tmp_path):
             "/inbox": {"/insights/costs"},
         }
         for page in ("/", *more, "/history/backups", "/settings/models", "/settings"):
-            assert addresses_of_lab(server, page) == {"/insights/benchmark"} | more.get(page, set()), page
+            assert addresses_of_lab(server, page) == {"/insights/costs"} | more.get(page, set()), page
     with start_server(tmp_path, REDLINE_ROOTS=roots, **LEFT_OUT) as server:
         for page in ("/", *more, "/history/backups", "/settings/models", "/settings"):
             assert not addresses_of_lab(server, page), page

@@ -120,7 +120,7 @@ def test_a_run_is_started_with_the_three_parameters(script, address, session):
     run = Run.objects.get()
     assert run.requested_parameters == {"compression_ratio": 0.25, "preserve_recent": 4, "query": "the parser"}
     assert (run.session_id, run.planner, run.reason, run.automatic) == (session.pk, "embedded", "manual", False)
-    urls = {"url": f"{pages()}/runs/{run.pk}", "stateUrl": f"{HERE}/api/runs/{run.pk}"}
+    urls = {"url": f"{pages()}/plans/{run.pk}", "stateUrl": f"{HERE}/api/runs/{run.pk}"}
     assert answer.json() == {"run": run.pk, "state": "queued", **urls}
 
 
@@ -201,8 +201,8 @@ def test_a_run_is_reported_from_start_to_plan(script, address, session):
     assert (answered["parameters"], answered["sources"]) == ({**parameters, "query": "Now the tests."}, sources)
     assert answered["percent"] == answered["stats"]["percentReduction"] >= 50
     assert answered["calls"] > 0
-    assert answered["reviewUrl"] == f"{pages()}/runs/{started['run']}/review"
-    assert answered["commitUrl"] == f"{pages()}/runs/{started['run']}/commit"
+    assert answered["reviewUrl"] == f"{pages()}/plans/{started['run']}"
+    assert answered["commitUrl"] == f"{pages()}/plans/{started['run']}/confirm"
     assert answered["stopUrl"] is None
     assert answered["startedAt"] < answered["endedAt"]
     assert snapshot(Path(session.root.path)) == before, "a script can plan, and nothing more"
@@ -302,7 +302,7 @@ def test_a_script_plans_a_session_on_a_running_server(server):
             return refused.code, json.loads(refused.read())
 
     status, started = call(f"/api{page}/compact", b'{"compression_ratio": 0.3}')
-    assert (status, started["url"]) == (202, f"{server.base}/runs/{started['run']}")
+    assert (status, started["url"]) == (202, f"{server.base}/plans/{started['run']}")
     answered = server.wait_for(lambda: not (found := call(started["stateUrl"])[1])["active"] and found)
     assert (answered["state"], answered["target"]) == ("target_met", 70.0)
     assert title("scripted") in text_of(server.get(answered["reviewUrl"].removeprefix(server.base)))

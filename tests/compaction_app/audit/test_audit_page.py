@@ -72,7 +72,7 @@ def test_a_commit_appears_with_its_run_and_hashes_and_in_json_with_all_that_thes
     assert not missing(shown, "Verified: 1 entry.", "Passed", "compared with the approved plan")
     assert f"{path.stat().st_size:,} bytes" in shown
     assert sha256_of(path.read_bytes()) in answer.content.decode()
-    for link in (committed.session.get_absolute_url(), f"/plans/{committed.pk}/result", "/history/backups"):
+    for link in (committed.session.get_absolute_url(), f"/plans/{committed.pk}/result", "/backups"):
         assert f'{link}"' in answer.content.decode()
     for page in ("/settings", f"/plans/{committed.pk}/result", f"{committed.session.get_absolute_url()}/backups"):
         assert 'href="/history"' in browser.get(page).content.decode(), page

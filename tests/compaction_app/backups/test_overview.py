@@ -49,7 +49,7 @@ def test_every_backup_is_there_with_its_session_and_the_space_that_it_takes(brow
     assert not missing(text_of(shown), "2 backups of 2 sessions", "2 not checked yet", "Before a compaction")
     named = [one.attributes["href"] for one in elements(shown, ".backups__session a")]
     assert not missing(named, *(f"{session.get_absolute_url()}/backups" for session in Session.objects.all()))
-    assert link(browser.get("/"), "Backups") == "/history/backups"
+    assert link(browser.get("/"), "History") == "/history"
 
 
 def test_all_are_verified_and_a_damaged_one_is_told_apart(browser, backups):

@@ -57,13 +57,13 @@ class Work:
 
     @property
     def url(self) -> str:
-        return f"/plans/{self.run.pk}/log"
+        return f"/plans/{self.run.pk}"
 
     @property
     def session_url(self) -> str:
         return self.run.session.get_absolute_url()
 
-    def page(self, name: str = "/commit", **query: str) -> Any:
+    def page(self, name: str = "/confirm", **query: str) -> Any:
         return self.browser.get(f"{self.url}{name}", query, follow=True)
 
     def shown(self, writer: str = "") -> str:
@@ -338,7 +338,7 @@ def test_a_link_in_place_of_a_session_is_never_followed(work, tmp_path):
     secret = place(tmp_path / "outside" / "secret.jsonl", work.before)
     work.path.unlink()
     work.path.symlink_to(secret)
-    for name in ("/commit", "/review", "/transcript.jsonl"):
+    for name in ("/confirm", "", "/transcript.jsonl"):
         assert work.page(name).status_code == 409, name
     assert work.post(plan="x").status_code == 409
     assert work.browser.get(work.session_url).status_code in (404, 409)
@@ -403,14 +403,14 @@ def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(work):
 
     def taken_back() -> set[str]:
         """The pages that say so."""
-        found = {"/inbox": work.browser.get("/inbox")} | {one: work.page(one) for one in ("", "/result")}
-        assert f"{work.url}/result" in [address for _, address in links(found[""])]
+        found = {"/inbox": work.browser.get("/inbox")} | {one: work.page(one) for one in ("/log", "/result")}
+        assert f"{work.url}/result" in [address for _, address in links(found["/log"])]
         return {name for name, page in found.items() if "taken back" in text_of(page)}
 
     assert not taken_back()
     way_back = restore(backup, Confirmations(), timezone.now()).previous_backup
     assert work.state() == (RunState.RESTORED, None)
-    assert taken_back() == {"/inbox", "", "/result"}
+    assert taken_back() == {"/inbox", "/log", "/result"}
     page = work.page("/result")
     untrue = ["recorded by context-compaction", "every recorded byte is still in the file", "Reload the session there"]
     assert missing(text_of(page), *untrue) == untrue
@@ -431,7 +431,7 @@ def test_a_restored_run_can_be_planned_again_with_its_decisions(work):
     assert Compaction.objects.latest("pk").origins[0]["entryId"] == first.origins[0]["entryId"]
 
 
-@pytest.mark.parametrize("page", ["", "/commit", "/review", "/result"])
+@pytest.mark.parametrize("page", ["", "/confirm", "/log", "/result"])
 def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(work, page):
     commit_killed_after_its_write(work, is_blocking=True)
     answer = work.page(page)

@@ -55,9 +55,15 @@ class Work:
         return commit_approved(self.run, self.writer).backup.path
 
     def page(self, name: str) -> str:
-        """The text of a page of the run; without a name, of the list of runs."""
-        answer = self.browser.get(f"/plans/{self.run.pk}/{name}" if name else "/inbox", follow=True)
-        assert answer.status_code == 200, (name, answer.content)
+        """The text of a page of the plan; without a name, of its review."""
+        return self._text(f"/plans/{self.run.pk}{name}")
+
+    def inbox(self) -> str:
+        return self._text("/inbox")
+
+    def _text(self, address: str) -> str:
+        answer = self.browser.get(address, follow=True)
+        assert answer.status_code == 200, (address, answer.content)
         return text_of(answer)
 
     def state(self) -> str:
@@ -109,18 +115,18 @@ def test_a_commit_of_a_run_killed_before_any_step_is_completed_or_undone(redline
 
     def pages(state: str) -> None:
         if state == "before":
-            assert "Back up and" in work.page("commit")
+            assert "Back up and" in work.page("/confirm")
             assert work.browser.get(f"/plans/{work.run.pk}/result").status_code == 404
             work.commit()
             assert work.state() == RunState.COMMITTED
             return
         entry_id = Compaction.objects.get().entry_id
-        for name in ("commit", "result"):
+        for name in ("/confirm", "/result"):
             page = work.page(name)
             assert f"Compaction {entry_id}" in page or "in a new session" in page
             assert "recorded by context-compaction" in page or writer == "fork"
             assert "Nothing was written" not in page
-        assert "This run is committed" in work.page("review")
+        assert "This run is committed" in work.page("")
 
     work.remember()
     is_first = writer != "fork"
@@ -146,9 +152,9 @@ def test_a_restore_killed_before_any_step_is_completed_or_undone(redline, known_
         return "after"
 
     def pages(state: str) -> None:
-        page = work.page("result")
+        page = work.page("/result")
         assert ("recorded by context-compaction" in page) is (state == "before")
-        for one in (page, work.page("review"), work.page("")):
+        for one in (page, work.page("/log"), work.inbox()):
             assert ("taken back" in one) is (state == "after")
         assert state == "before" or "every recorded byte is still in the file" not in page
 

@@ -298,7 +298,7 @@ def test_hostile_texts_are_no_markup_in_the_export(browser, known_root):
     assert not re.search(r"[<>\x1b\u202e\x00]|javascript|\]\(", re.sub(r"(`+) .*? \1(?!`)", "", exported))
     rows = [line for line in exported.splitlines() if line.startswith("| ") and "approved" in line]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {8}
-    for page in ("commit", "commit?undecided=1", "review.json"):
+    for page in ("confirm", "confirm?undecided=1", "review.json"):
         assert browser.get(f"/plans/{run.pk}/{page}").status_code == 200
 
 

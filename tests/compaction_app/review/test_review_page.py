@@ -99,8 +99,8 @@ def test_planning_again_with_a_model_says_to_which_host_it_sends_again(browser, 
     (known_root / "work.jsonl").write_bytes(lines.replace(b"parser", b"lexer!"))
     for base_url, said in (("https://gateway.example:8443/api", True), ("", False)):
         Run.objects.filter(pk=run.pk).update(base_url=base_url)
-        for address in ("review", "commit"):
-            shown = text_of(browser.get(f"/plans/{run.pk}/{address}"))
+        for address in (f"/plans/{run.pk}", f"/plans/{run.pk}/confirm"):
+            shown = text_of(browser.get(address))
             assert "Plan again from here" in shown
             assert ("sends to gateway.example:8443 again" in shown) is said
 

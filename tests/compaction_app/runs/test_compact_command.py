@@ -173,9 +173,9 @@ def test_it_is_watched_and_stopped_in_the_browser(redline, browser, path, acting
     before = path.read_bytes()
 
     def stop() -> None:
-        page = f"/plans/{the_run().pk}/log"
+        page = f"/plans/{the_run().pk}"
         assert the_run().worker.split(":")[1] == str(os.getpid())
-        assert 'data-seq="1"' in browser.get(page).content.decode()
+        assert 'data-seq="1"' in browser.get(f"{page}/log").content.decode()
         assert browser.post(f"{page}/stop").status_code == 303
 
     acting(stop)

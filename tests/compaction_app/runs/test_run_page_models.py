@@ -43,7 +43,7 @@ def look(browser, run):
     """The page of the run, as it is now."""
 
     def page(address: str = "") -> str:
-        answer = browser.get(f"/runs/{run.pk}{address}")
+        answer = browser.get(f"/plans/{run.pk}{address or '/log'}")
         assert answer.status_code == 200
         return answer.content.decode()
 

@@ -447,7 +447,7 @@ def test_the_run_says_why_another_planner_was_used(known_root, browser):
     with override_configuration(plan_by_itself_with="nobody/nothing"):
         run = begun()
         assert run.planner == "embedded"
-        for words in (run.planner_note, *(text_of(browser.get(f"/plans/{page}/log")) for page in (run.pk, ""))):
+        for words in (run.planner_note, *(text_of(browser.get(page)) for page in (f"/plans/{run.pk}/log", "/inbox"))):
             assert "There is no planner nobody/nothing" in words
 
 

@@ -110,7 +110,7 @@ def test_the_command_serves_both_dialects_until_it_is_interrupted_even_within_a_
     with serving(fresh, "--json", "--script", "calls-2", "--pace", "0.2") as process:
         printed = json.loads(process.stdout.readline())
         assert printed.keys() == {"anthropic", "openai"}
-        names = httpx.get(printed["openai"] + "/settings/models", trust_env=False).json()
+        names = httpx.get(printed["openai"] + "/models", trust_env=False).json()
         assert names["data"][0]["id"] == "good-plan"
         body = {"model": "any", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}], "stream": True}
         version = {"anthropic-version": "2023-06-01"}

@@ -193,7 +193,7 @@ def start(browser: Client, found: Session, query: str) -> Run:
     answer: Any = browser.post(address, hidden_fields(element(page, ".selection form")))
     assert answer.status_code == 303
     run = Run.objects.latest("pk")
-    assert answer["Location"] == run.get_absolute_url()
+    assert answer["Location"] == f"{run.get_absolute_url()}/log"
     work(run.pk, "w")
     run.refresh_from_db()
     return run

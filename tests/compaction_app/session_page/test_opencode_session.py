@@ -159,7 +159,7 @@ def test_a_plan_is_reviewed_committed_shown_and_undone(store, path, writer):
     commit = shown(f"/plans/{run.pk}/confirm?writer={writer}")
     assert ("with a placeholder as the result" in commit) is (writer == "prune")
     commit_run(run, writer)
-    for of in ("", "/timeline", "/history/backups"):
+    for of in ("", "/timeline", "/backups"):
         assert page(f"{run.session.get_absolute_url()}{of}"), of
     result = page(f"/plans/{run.pk}/result")
     assert "own copy" not in text_of(result)

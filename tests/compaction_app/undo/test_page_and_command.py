@@ -79,8 +79,8 @@ def test_an_undo_on_the_page_undoes_the_compaction(browser, run):
     backups = browser.get(f"{run.session.get_absolute_url()}/backups")
     assert ("Before an undo" in text_of(backups)) is bool(Undo.objects.get().entry_id)
     assert "Undo the compaction" not in text_sent(browser.get(f"/plans/{run.pk}/undo"), 409)
-    for page in ("", "/review", "/result"):
-        assert browser.get(f"/runs/{run.pk}{page}", follow=True).status_code == 200
+    for page in ("", "/log", "/result"):
+        assert browser.get(f"/plans/{run.pk}{page}", follow=True).status_code == 200
 
 
 def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser, run):

@@ -164,8 +164,8 @@ def nonsense(server: Server) -> dict[str, bytes]:
         "a socket with a long line": handshake(**known, X_Long="x" * 9_000),
         "a socket of an unknown browser": handshake(),
         "a socket at no address": handshake("/ws/nowhere", **known),
-        "a socket of no run": handshake("/ws/runs/" + "9" * 5_000, **known),
-        "a socket of a run with a long number": handshake("/ws/runs/" + "9" * 19, **known),
+        "a socket of no run": handshake(f"/ws/plans/{'9' * 5_000}/log", **known),
+        "a socket of a run with a long number": handshake(f"/ws/plans/{'9' * 19}/log", **known),
         "a socket at the root": handshake("/", **known),
     }
 
