@@ -203,7 +203,7 @@ def test_a_lost_connection_is_reported_and_resumed_where_it_broke(idle, browse):
         sockets.append(socket)
         socket.connect_to_server()
 
-    watched.context.route_web_socket(re.compile("/ws/runs/"), connect)
+    watched.context.route_web_socket(re.compile("/ws/plans/"), connect)
     page = watched.open(path)
     page.evaluate("window.stayed = true")
     up_to(page, factory.seq)

@@ -75,7 +75,7 @@ def test_nonsense_on_the_socket_is_ignored_and_a_run_that_is_not_there_closes_it
         socket.send('{"after": 0}')
         seen = arrived(socket)
     assert seen == rows_in(server.get(page)) == list(range(1, len(seen) + 1))
-    with server.socket("/ws/runs/999999") as socket:
+    with server.socket("/ws/plans/999999/log") as socket:
         socket.send('{"after": 0}')
         assert arrived(socket) == []
 
@@ -87,7 +87,7 @@ def test_another_site_or_an_unknown_browser_cannot_listen(server):
     strangers = [{"Origin": one} for one in origins] + [{"Cookie": ""}, {"Cookie": f"{known}=forged"}]
     for headers in strangers:
         with pytest.raises(InvalidStatus):
-            server.socket("/ws/runs/1", **headers)
+            server.socket("/ws/plans/1/log", **headers)
 
 
 def test_a_run_outlives_its_killed_server_and_ends_with_an_interrupted_one(tmp_path):
@@ -166,7 +166,7 @@ def test_a_socket_outlives_a_busy_database_and_misses_no_row(run, monkeypatch):
             seen.extend(rows_in(message["text"]))
         assert message["code"] == page_socket.OVER
 
-    talk(f"/ws/runs/{run}", watch)
+    talk(f"/ws/plans/{run}/log", watch)
     assert seen
     assert seen == list(range(1, len(seen) + 1))
 
@@ -190,7 +190,7 @@ def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run, redline):
             messages.append(said["text"])
         assert said["code"] == page_socket.OVER
 
-    talk(f"/ws/runs/{run}", watch)
+    talk(f"/ws/plans/{run}/log", watch)
     first, second, *rest = messages
     assert "turn-2" not in first
     appended = [(one.attributes["hx-swap-oob"], one.text()) for one in elements(second, '[hx-swap-oob^="beforeend"]')]
@@ -204,7 +204,7 @@ def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run, redline):
     assert "It had" not in second + after
 
 
-@pytest.mark.parametrize("path", ["/ws/runs/{run}", "/ws/sessions"])
+@pytest.mark.parametrize("path", ["/ws/plans/{run}/log", "/ws/sessions"])
 def test_a_defect_closes_a_socket_so_that_its_page_connects_again(run, monkeypatch, path):
     of_runs, of_list = compaction_app.runs.consumers, sessions_app.pages.list
     monkeypatch.setattr(of_runs, "follow_run", failing_at(of_runs.follow_run, 1, ZeroDivisionError()))

@@ -292,7 +292,7 @@ def test_the_run_page_shows_each_call_with_a_transcript_and_in_flight_follows_it
     assert "attachment" in browser.get(f"/plans/{run.pk}/transcript.jsonl")["Content-Disposition"]
     run = started(session)
     page = browser.get(f"/plans/{run.pk}/log")
-    assert element(page, "[ws-connect]").attributes["ws-connect"] == f"/ws/runs/{run.pk}"
+    assert element(page, "[ws-connect]").attributes["ws-connect"] == f"/ws/plans/{run.pk}/log"
     assert elements(page, 'noscript meta[http-equiv="refresh"]')
 
 

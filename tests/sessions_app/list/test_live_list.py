@@ -123,7 +123,7 @@ def test_a_socket_survives_malformed_messages(server):
 
 
 def test_an_oversized_message_closes_the_socket(server):
-    for address in ("/ws/sessions", "/ws/sessions/1", "/ws/runs/1"):
+    for address in ("/ws/sessions", "/ws/sessions/1", "/ws/plans/1/log"):
         for length in (5_000, 100_000):
             with server.socket(address) as socket:
                 socket.send("x" * length)
