@@ -14,6 +14,7 @@ from unittest.mock import patch
 import pytest
 from django.db import connection
 
+from compaction_app.core.airlock import Airlock
 from compaction_app.models import Decision
 from compaction_app.pages.review.presenter import ReviewDesk
 from compaction_app.runs.commands import start_run
@@ -169,6 +170,14 @@ def test_a_decision_judges_again_what_it_is_about_whatever_the_number_of_proposa
         judged.append(ReviewDesk(run).consequences.judged)
     assert judged[0] == judged[1]
     assert 0 < judged[0] < 10
+
+
+def test_a_dry_run_lists_its_plan_a_few_times_whatever_the_number_of_deletions(redline, tmp_path):
+    """For each printed deletion its reason is looked up."""
+    path = place(tmp_path / "work.jsonl", session_bytes(turns_of_work(60)))
+    with patch.object(Airlock, "targets", autospec=True, side_effect=Airlock.targets) as listed:
+        answer = redline.call("compact", path, "--dry-run", "--json")
+    assert len(answer.json["deletedTargets"]) > 20 > listed.call_count
 
 
 def test_a_search_needs_the_same_statements_for_many_sessions(browser, idle_root):

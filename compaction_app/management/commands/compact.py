@@ -411,7 +411,7 @@ def _row(planned: Planned, target: Target, tokens: int) -> list[str]:
 
 def _reason_of(planned: Planned, target: Target) -> str:
     """The reason for deleting a target, in words."""
-    origin = planned.plan.origins.get(target)
+    origin = planned.approved.origins.get(target)
     if origin is None:
         return ""
     return "goes with the other side of its tool call" if origin.by_repair else origin.reason
