@@ -11,7 +11,6 @@ from compaction_app.pages import (
     losses as losses_views,
     navigation as navigation_views,
     runs as runs_views,
-    selection as selection_views,
     settings_in_force as settings_views,
     summaries as summaries_views,
     timeline as timeline_views,
@@ -19,7 +18,7 @@ from compaction_app.pages import (
     undo as undo_views,
 )
 from compaction_app.pages.models import views as models_page_views
-from compaction_app.pages.review import views as review_pages
+from compaction_app.pages.review import selection as selection_views, views as review_pages
 from compaction_app.pages.session import views as session_pages
 from sessions_app.models import SESSION_ROUTE as _SESSION
 

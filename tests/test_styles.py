@@ -24,7 +24,7 @@ DRAWN: Final = {
     "band--…": ("quiet",),
     "field--…": ("style",),
     "tie--…": ("first", "last", "mid", "none", "through"),
-    "is-…": ("approved", "faint", "kept", "lost", "new", "none", "open", "pair", "refused", "stays", "struck"),
+    "is-…": ("approved", "faint", "kept", "lost", "new", "none", "open", "pair", "refused", "rejected", "struck"),
     "kind--…": tuple(KINDS),
     "hit__text--…": ("assistant", "machine", "person", "thinking"),
 }

@@ -1,4 +1,4 @@
-"""PURE: the proposals of a review in groups, and the contribution of each group to the target.
+"""PURE: the proposals of a review in groups, and the size of each group as a bar.
 
 Reasons that differ only in names, paths and numbers are one group: the planner's wording is a pattern, and the patterns
 of planners without a model have separate titles.
@@ -30,20 +30,20 @@ _SUPERSEDED: Final = (
     ("older", "Older than a later read or edit"),
 )
 REPEATED: Final = "The same output again"
-SWAPPED: Final = "Deleted so that others can stay"
+SWAPPED: Final = "Deleted so that others can be kept"
 PRUNED: Final = "Older than the newest {} tokens of tool results"
-ONLY_HERE: Final = "Holds names found nowhere else"
+ONLY_HERE: Final = "Contains names mentioned nowhere else"
 NO_REASON: Final = "Without a reason"
 OTHERS: Final = "Other reasons, each given once"
 _TITLES: Final = (
     (r"an output that is empty", "Empty outputs"),
-    (r"a part of an output that has to stay with its call", "Parts of outputs that stay with their calls"),
+    (r"a part of an output that has to stay with its call", "Parts of outputs that are kept with their calls"),
     (rf".*; {reasons.NOT_MENTIONED}", "Nothing later mentions it"),
-    (rf".*; {reasons.NO_NAMES}", "Holds no names"),
-    (rf"(?:a long|an) old output( of .+)?; {reasons.ELSEWHERE}", "Old outputs{}, names found elsewhere"),
-    (rf"an old call( of .+)?; {reasons.ELSEWHERE}", "Old calls{}, names found elsewhere"),
-    (rf"old reasoning; {reasons.ELSEWHERE}", "Old reasoning, names found elsewhere"),
-    (rf"an old message.*; {reasons.ELSEWHERE}", "Old messages, names found elsewhere"),
+    (rf".*; {reasons.NO_NAMES}", "Contains no names"),
+    (rf"(?:a long|an) old output( of .+)?; {reasons.ELSEWHERE}", "Old outputs{}, mentioned elsewhere"),
+    (rf"an old call( of .+)?; {reasons.ELSEWHERE}", "Old calls{}, mentioned elsewhere"),
+    (rf"old reasoning; {reasons.ELSEWHERE}", "Old reasoning, mentioned elsewhere"),
+    (rf"an old message.*; {reasons.ELSEWHERE}", "Old messages, mentioned elsewhere"),
 )
 _PATTERNS: Final = tuple((re.compile(pattern, re.DOTALL), title) for pattern, title in _TITLES)
 _ONLY_HERE: Final = re.compile(rf".*; (\d+) of the (\d+) {reasons.ONLY_THERE}", re.DOTALL)
@@ -82,8 +82,6 @@ class Bar:
 
     approved: float
     end: float
-    goal: float
-    """The position of the target."""
 
 
 @lru_cache(maxsize=REASONS)
@@ -147,13 +145,12 @@ def reason_titles(leads: Iterable[ReviewItem], title: Callable[[ReviewItem], str
     return {target: OTHERS if name in singles else name for target, name in titles.items()}
 
 
-def bars(sizes: Sequence[tuple[int, int]], goal: int) -> list[Bar]:
+def bars(sizes: Sequence[tuple[int, int]]) -> list[Bar]:
     """A bar for each group, given its approved tokens and those that its button adds.
 
-    All start at zero and share one scale, which ends at the longest bar or at the goal.
+    All start at zero and share one scale, which ends at the longest bar.
     """
-    length = max(1, goal, *(approved + added for approved, added in sizes))
+    length = max((approved + added for approved, added in sizes), default=0) or 1
     return [
-        Bar(*(round(100 * place / length, 1) for place in (approved, approved + added, goal)))
-        for approved, added in sizes
+        Bar(*(round(100 * place / length, 1) for place in (approved, approved + added))) for approved, added in sizes
     ]

@@ -23,7 +23,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from compaction_app.core.summary_loss import is_summary
 from compaction_app.rendering import code
@@ -434,7 +434,14 @@ def languages_of(calls: Iterable[Entry], texts: Mapping[str, Texts]) -> dict[str
     return found
 
 
-def kind_of(entry: Entry, block: Block | None) -> str:
+class Spoken(Protocol):
+    """An entry, of a session or of a transcript."""
+
+    @property
+    def role(self) -> str: ...
+
+
+def kind_of(entry: Spoken, block: Block | None) -> str:
     """The kind of a text: `user`, `text`, `thinking`, `call`, or `out` for the output of a program."""
     if entry.role == Role.ASSISTANT and block is not None:
         if block.is_thinking:
@@ -453,7 +460,12 @@ def source_of_text(
         # A subagent's report is written by a model.
         kind = "text" if entry.subagent and not entry.failed else kind_of(entry, block)
         return TextSource(kind, text, language=languages.get(entry.result_for or "", "")), None
-    tool, arguments = call_parts(text, block.call_id or "")
+    return source_of_call(text, block.call_id or "", project)
+
+
+def source_of_call(text: str, call_id: str, project: str) -> tuple[TextSource, tuple[str, str]]:
+    """The text of a call block with the facts that decide how it is rendered; its tool, and its arguments in short."""
+    tool, arguments = call_parts(text, call_id)
     changes = changes_of(tool, arguments)
     words = arguments_in_short(arguments, project, only_file=bool(changes))
     return TextSource("call", arguments, changes), (tool[:NAME_CHARACTERS], words)

@@ -7,12 +7,15 @@ A proposal without lines of a file, a repeated output or names has no evidence.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from compaction_app.core.file_touches import LINE_LENGTH, Standing, lines_of, name_places, text_shown
+from compaction_app.core.mentions import named_text
 from compaction_app.core.reasons import is_about_names, repeat_in
 from compaction_app.core.review_fold import ReviewItem
 from compaction_app.core.side_by_side import LinePair, aligned, excerpts
@@ -25,8 +28,8 @@ from compaction_app.planning.snapshots import open_snapshot_texts, snapshot_of
 from compaction_app.review.lines import (
     Outline,
     call_of,
-    checked_reason,
     file_history,
+    reason_words,
     ref_of,
     standing_later,
     stays,
@@ -46,7 +49,8 @@ ALL_LINES: Final = 4_000
 """The maximum number of lines on one page of evidence."""
 LINE_CHARACTERS: Final = 300
 LATER_SHOWN: Final = 4
-NAMES_SHOWN: Final = 40
+NAMES_SHOWN: Final = 10
+ALL_NAMES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,12 @@ class EvidenceMaker:
         with open_snapshot_texts(self._run.session.real_path(), prepared) as texts:
             transcript = prepared.transcript(texts)
             lines = self._lines(item, reason, transcript, ALL_LINES if whole else LINES_SHOWN)
-            names = self._names(item, transcript) if is_about_names(reason) else None
+            most = ALL_NAMES if whole else NAMES_SHOWN
+            names = self._names(item, transcript, most) if is_about_names(reason) else None
         return {
             "proposal": self._place(Object(item.position)),
             # The part of the reason that is true of the kept entries now.
-            "reason": checked_reason(reason, lines["standing"] if lines is not None else None),
+            "reason": reason_words(reason, lines["standing"] if lines is not None else None, self._outline),
             "lines": lines,
             "names": names,
         }
@@ -156,20 +161,21 @@ class EvidenceMaker:
 
     # ---- names ------------------------------------------------------------------------------------------
 
-    def _names(self, item: ReviewItem, transcript: Transcript) -> dict[str, Any]:
-        """The names of a proposal that occur in no kept entry, and the nearest place of each other one: a later place,
-        if there is any."""
+    def _names(self, item: ReviewItem, transcript: Transcript, most: int) -> dict[str, Any]:
+        """The names of a proposal that occur in no kept entry, the most used first, and the nearest place of each other
+        one: a later place, if there is any."""
         objects = self._objects(item.target)
         places = name_places(transcript, objects, self._stays)
-        nowhere = [name for name, at in places.items() if at is None]
+        text = "\n".join(named_text(transcript, found) for found in objects)
+        nowhere = sorted((name for name, at in places.items() if at is None), key=lambda name: -text.count(name))
         elsewhere = [(name, self._place(at)) for name, at in places.items() if at is not None]
         return {
             "total": len(places),
             "missing": len(nowhere),
-            "nowhere": nowhere[:NAMES_SHOWN],
-            "more_nowhere": max(0, len(nowhere) - NAMES_SHOWN),
-            "elsewhere": elsewhere[:NAMES_SHOWN],
-            "more_elsewhere": max(0, len(elsewhere) - NAMES_SHOWN),
+            "nowhere": nowhere[:most],
+            "more_nowhere": max(0, len(nowhere) - most),
+            "elsewhere": elsewhere[:most],
+            "more_elsewhere": max(0, len(elsewhere) - most),
         }
 
     def _objects(self, target: Target) -> Collection[Object]:
@@ -253,6 +259,8 @@ def evidence(request: HttpRequest, run: int) -> HttpResponse:
     template = "evidence/evidence.html#evidence" if wants_fragment(request) else "evidence/evidence.html"
     whole = "all" in request.GET
     context = {"run": found, "key": ref_of(target), "whole": whole, "active_nav": "inbox"}
+    address = reverse("compaction:evidence", args=[found.pk])
+    context["evidence_url"] = f"{address}?{urlencode({'of': ref_of(target)})}"
     try:
         shown = EvidenceMaker(found).evidence(target, whole=whole)
     except RedlineError as fault:

@@ -5,7 +5,8 @@
 The filter and the grouping are an address's query, and the same fields of a form.
 
     by = reason | tool | file | turn | call                 the groups
-    undecided = 1, tool = NAME, kind = KIND, over = TOKENS  only these proposals
+    undecided = 1, unopened = 1                             only those not decided, not opened
+    tool = NAME, kind = KIND, over = TOKENS                 only these proposals
     reason = KEY                                            only those of one group by reason
     q = TEXT or /PATTERN/                                   only those that contain it, as the planner's search finds it
 
@@ -53,6 +54,7 @@ from compaction_app.entries.view import beginning_of
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, snapshot_of
+from compaction_app.runs.commands import opened_targets
 from compaction_app.runs.reviews import reviewed
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import ContextSize, significant
@@ -64,7 +66,7 @@ from sessions_app.templatetags.formatting import escape_line, signed
 from .lines import KINDS, UNKNOWN, LineChecks, Outline, ProposalLine, line_of, lines_of
 
 BY_HAND: Final = "Added by hand"
-BY_PAIR: Final = "Goes along with another deletion"
+BY_PAIR: Final = "Belongs to another deletion"
 BY_HOOK: Final = "Proposed by a hook"
 KEPT_TITLE: Final = "Kept: pinned, not proposed"
 NO_FILE: Final = "No file"
@@ -118,7 +120,7 @@ class GroupTitles:
             return f"{_VERBS[later.verb]} {where}"
         names = only_here(reason)
         if names is not None:
-            return f"{names[0]} of {names[1]} names"
+            return f"{names[0]} of {names[1]} names only here"
         return f"turn {self._number(item)}" if item.position >= 0 else ""
 
     def _line(self, item: ReviewItem) -> ProposalLine:
@@ -152,13 +154,14 @@ def _call_of(item: ReviewItem) -> str:
 
 LENGTH: Final = 512
 """The maximum length of a field, in characters."""
-FIELDS: Final = ("by", "undecided", "tool", "kind", "reason", "over", "q")
+FIELDS: Final = ("by", "undecided", "unopened", "tool", "kind", "reason", "over", "q")
 
 
 class ProposalFacts(msgspec.Struct, frozen=True):
     """The facts about a proposal that a filter compares, besides its texts."""
 
     is_undecided: bool
+    is_opened: bool
     tool: str
     kind: str
     reason: str
@@ -172,6 +175,7 @@ class ReviewFilter:
 
     by: Grouping = Grouping.REASON
     undecided: bool = False
+    unopened: bool = False
     tool: str = ""
     kind: str = ""
     reason: str = ""
@@ -189,6 +193,7 @@ class ReviewFilter:
         given = {
             "by": "" if self.by is Grouping.REASON else self.by.value,
             "undecided": "1" if self.undecided else "",
+            "unopened": "1" if self.unopened else "",
             "tool": self.tool,
             "kind": self.kind,
             "reason": self.reason,
@@ -205,6 +210,7 @@ class ReviewFilter:
         """Whether it shows a proposal, apart from its text or pattern."""
         return (
             (not self.undecided or facts.is_undecided)
+            and (not self.unopened or not facts.is_opened)
             and self.tool in ("", facts.tool)
             and self.kind in ("", facts.kind)
             and self.reason in ("", facts.reason)
@@ -230,6 +236,7 @@ def filter_of(fields: Mapping[str, Any]) -> ReviewFilter:
     return ReviewFilter(
         by=Grouping(given["by"]) if given["by"] in set(Grouping) else Grouping.REASON,
         undecided=given["undecided"] == "1",
+        unopened=given["unopened"] == "1",
         tool=given["tool"],
         kind=given["kind"] if given["kind"] in KINDS else "",
         reason=given["reason"],
@@ -380,6 +387,15 @@ class GroupedReview:
         return pinned_by_hooks(self.run)
 
     @cached_property
+    def opened_targets(self) -> frozenset[Target]:
+        """The objects that a user opened."""
+        return opened_targets(self.run)
+
+    def is_opened(self, item: ReviewItem) -> bool:
+        """Whether a user opened a proposal, or an object that is deleted with it."""
+        return not self.opened_targets.isdisjoint((item.target, *self.review.followers.get(item.target, ())))
+
+    @cached_property
     def line_checks(self) -> LineChecks:
         """For each proposal, the number of its lines that are still in the kept entries."""
         return LineChecks(self.run, self._reviewed)
@@ -411,7 +427,7 @@ class GroupedReview:
     @cached_property
     def found(self) -> Sequence[ReviewItem]:
         """The proposals that match the filter, decided or not. Raises BadInput if its pattern cannot be used."""
-        chosen = replace(self.chosen, undecided=False)
+        chosen = replace(self.chosen, undecided=False, unopened=False)
         if not chosen.narrows:
             return self.matching
         return [item for item in self.matching if chosen.leaves(self.facts[item.target])]
@@ -431,14 +447,17 @@ class GroupedReview:
         for item in self.leads:
             line, reason = self.line(item), group_key(self.titles.reason(item))
             undecided = item.standing is ReviewStatus.UNDECIDED
-            found[item.target] = ProposalFacts(undecided, line.tool, line.kind, reason, self.full_effect(item))
+            size = self.full_effect(item)
+            found[item.target] = ProposalFacts(undecided, self.is_opened(item), line.tool, line.kind, reason, size)
         return found
 
     def listed(self, items: Sequence[ReviewItem]) -> Sequence[ReviewItem]:
-        """Those of the proposals that are shown: with the filter `undecided`, only undecided ones."""
-        if not self.chosen.undecided:
-            return items
-        return [item for item in items if item.standing is ReviewStatus.UNDECIDED]
+        """Those of the proposals that are shown: with the filters `undecided` and `unopened`, only such ones."""
+        if self.chosen.undecided:
+            items = [item for item in items if item.standing is ReviewStatus.UNDECIDED]
+        if self.chosen.unopened:
+            items = [item for item in items if not self.is_opened(item)]
+        return items
 
     def line(self, item: ReviewItem) -> ProposalLine:
         return self.lines.get(item.target, UNKNOWN)
@@ -522,7 +541,7 @@ def decision_report(before: GroupedReview, after: GroupedReview, step: Step, *, 
     sentence += _numbers(before, after, step.kind)
     refused = own & _with(after.review, {ReviewStatus.REFUSED})
     if refused and not is_undo:
-        sentence += f"; {'it' if len(own) == 1 else f'{len(refused):,} of them'} may not go, see why"
+        sentence += f"; {'it' if len(own) == 1 else f'{len(refused):,} of them'} cannot be deleted, see why"
     return f"{sentence}."
 
 
@@ -532,7 +551,7 @@ def _numbers(before: GroupedReview, after: GroupedReview, kind: Kind) -> str:
     if tokens:
         return f": {signed(after.context.of(tokens))}"
     kept = _estimate(before, before.review.would_go) - _estimate(after, after.review.would_go)
-    return f": {significant(after.context.of(kept)):,} tokens stay" if kept > 0 and kind is Kind.REJECT else ""
+    return f": {significant(after.context.of(kept)):,} tokens are kept" if kept > 0 and kind is Kind.REJECT else ""
 
 
 def _estimate(review: GroupedReview, plan: Collection[Target]) -> int:
@@ -550,7 +569,7 @@ def _decided_by(review: Review, step: Step) -> set[Target]:
 
 
 def _places(before: GroupedReview, after: GroupedReview, targets: Iterable[Target], words: str) -> str:
-    """Proposals by group: “, and 2 in “Holds no names” and 1 in “Empty outputs””."""
+    """Proposals by group: “, and 2 in “Contains no names” and 1 in “Empty outputs””."""
     counts: Counter[str] = Counter()
     for target in targets:
         review = after if target in after.review.items else before

@@ -9,6 +9,7 @@ compare. Their hashes are cached for the last few preparations, and the counts f
 reads nothing, and approving undecided proposals changes no count.
 """
 
+import re
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -195,6 +196,12 @@ class Outline:
         """The number of an entry's turn, from 1; 0 before the user's first message."""
         return bisect_right(self.turn_starts, position)
 
+    def turn_words(self, entry_id: str) -> str:
+        """The turn of an entry in words; empty if the transcript has no such entry."""
+        entry = self.transcript.entry(entry_id)
+        number = self.turn_number(entry.position) if entry is not None else 0
+        return "" if entry is None else f"turn {number:,}" if number else "the part before turn 1"
+
     def around(self, position: int) -> tuple[KeptEntries, KeptEntries]:
         """The kept entries directly before an entry, and directly after it."""
         start, end = position, position + 1
@@ -233,7 +240,7 @@ class Outline:
 
 
 def fold_words(entries: Sequence[TranscriptEntry]) -> str:
-    """Entries in words: 6 entries stay (2 writes, 1 bash)."""
+    """Entries in words: 6 entries are kept (2 writes, 1 bash)."""
     counts: dict[str, int] = {}
     for entry in entries:
         name = {Role.COMMAND: "bash", Role.TOOL_RESULT: entry.tool_name}.get(entry.role, "")
@@ -241,7 +248,7 @@ def fold_words(entries: Sequence[TranscriptEntry]) -> str:
             counts[name] = counts.get(name, 0) + 1
     among = sorted(counts.items(), key=lambda pair: -pair[1])[:4]
     words = ", ".join(f"{count:,} {_plural(name[:40], count)}" for name, count in among)
-    entry_words = f"{plural(len(entries), 'entry')} {'stays' if len(entries) == 1 else 'stay'}"
+    entry_words = f"{plural(len(entries), 'entry')} {'is' if len(entries) == 1 else 'are'} kept"
     return f"{entry_words} ({words})" if words else entry_words
 
 
@@ -278,6 +285,27 @@ def checked_reason(reason: str, standing: Standing | None) -> str:
     """A planner's reason, which claims no more than the lines show in the present review."""
     superseded = supersession_in(reason) if standing is not None else None
     return superseded.words(standing) if superseded is not None and standing is not None else reason
+
+
+_SAID: Final = (
+    ("lines still stand later", "lines are kept later"),
+    ("none of its lines stands later", "none of its lines is kept later"),
+    ("can stay", "can be kept"),
+    ("it holds no names", "it contains no names"),
+    ("nothing later mentions a name in it", "no name in it is mentioned later"),
+    ("every name in it occurs elsewhere too", "every name in it is mentioned elsewhere too"),
+    ("names in it occur only there", "names in it are mentioned nowhere else"),
+)
+"""Words of the planner's recorded reasons, and those of a page."""
+_WORD: Final = re.compile(r"[\w-]+")
+
+
+def reason_words(reason: str, standing: Standing | None, outline: Outline) -> str:
+    """A planner's reason in the words of a page, which names turns instead of the ids of entries."""
+    words = checked_reason(reason, standing)
+    for recorded, said in _SAID:
+        words = words.replace(recorded, said)
+    return _WORD.sub(lambda found: found[0] if found[0].isdigit() else outline.turn_words(found[0]) or found[0], words)
 
 
 def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:

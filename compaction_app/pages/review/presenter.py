@@ -16,6 +16,8 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from django.urls import reverse
+
 from compaction_app.core.effects import DecisionEffect
 from compaction_app.core.gates import Refusal
 from compaction_app.core.groups import ONLY_HERE, Bar, Group, bars, group_key
@@ -23,20 +25,28 @@ from compaction_app.core.reasons import is_checkable
 from compaction_app.core.review_fold import ACCEPTED, Kind, ReviewItem, ReviewStatus
 from compaction_app.core.stats import percent, tokens_to_delete
 from compaction_app.core.transcript import TranscriptEntry
-from compaction_app.entries.links import entry_address, text_address
-from compaction_app.entries.view import BLOCKS, author_of, call_words, clamp
-from compaction_app.models import Proposal
+from compaction_app.entries.links import entry_address
+from compaction_app.entries.view import (
+    BLOCKS,
+    ShownText,
+    TextSource,
+    author_of,
+    beginning,
+    kind_of,
+    path_read,
+    source_of_call,
+)
+from compaction_app.models import Proposal, Run
 from compaction_app.planning.snapshots import moved_in_snapshot
+from compaction_app.rendering.code import language_of
 from compaction_app.review import grouped_review
 from compaction_app.review.account import StruckMap, struck_map
-from compaction_app.review.lines import KINDS, KeptEntries, anchor, checked_reason, fold_words, ref_of
+from compaction_app.review.lines import KINDS, KeptEntries, anchor, fold_words, reason_words, ref_of
 from sessions_app.agents.pure.formats import Moved
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import ContextSize, significant
-from sessions_app.sessionlog.entries import Block, BlockType, Role, Target, Texts
+from sessions_app.sessionlog.entries import Block, BlockType, Role, Target, Texts, call_parts
 
-PROSE: Final = frozenset({Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
-"""The roles whose texts are prose; the others are output."""
 PAIRS_SHOWN: Final = 3
 PREVIEW: Final = 72
 _ACTIONS: Final = {
@@ -56,18 +66,22 @@ _QUOTES: Final = "\"'”’»)"
 
 @dataclass(frozen=True, slots=True)
 class ShownPart:
-    """One text of a proposal: of a call, a message or an output. `fate`: approved, open, kept, or stays."""
+    """One text of a proposal: of a call, a message or an output. `fate`: approved, open, rejected, or kept."""
 
-    shape: str
-    name: str
-    text: str
-    more: str
-    address: str
+    kind: str
+    """The kind of the text, as in `EntryView`."""
+    shown: ShownText
     fate: str
+    call: tuple[str, str] | None = None
+    """The tool of a call, and its arguments in short."""
+    entry_id: str = ""
+    """The entry of which the rest of the text can be shown; empty if there is no rest."""
+    block: int | None = None
 
     @property
-    def is_struck(self) -> bool:
-        return self.fate in ("approved", "open")
+    def struck(self) -> str:
+        """Whether it is struck through; for a call, its line."""
+        return (" ".join(self.call or ()) or "yes") if self.fate in ("approved", "open") else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +89,6 @@ class EntryRef:
     """An object to which another one refers: in words, and its address."""
 
     words: str
-    entry_id: str
     address: str
     after: str
 
@@ -91,6 +104,10 @@ class Refused:
 
 Folded = dict[str, Any] | None
 """Kept entries, folded into one line of the page; None if there are none."""
+
+
+def review_address(run: Run) -> str:
+    return reverse("compaction:review", args=[run.pk])
 
 
 def actions_of(item: ReviewItem) -> Sequence[tuple[str, str]]:
@@ -109,6 +126,7 @@ class ArticleMaker:
         session = grouped.run.session
         # Resolved once, because resolving an address is far slower than composing a text.
         self._session = session.get_absolute_url()
+        self._review_address = review_address(grouped.run)
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
     def open_proposal(self, item: ReviewItem, before: Folded, after: Folded) -> dict[str, Any]:
@@ -135,14 +153,14 @@ class ArticleMaker:
                 (name, words, _KEYS.get(name, ""), self._effect_tokens(Kind(name), item.target))
                 for name, words in actions_of(item)
             ],
-            "reason": _as_sentence(self._short(checked_reason(reason, still))),
+            "reason": _as_sentence(self._short(reason_words(reason, still, self._grouped.outline))),
             # Whether something can be shown as evidence beside its reason: see `evidence`.
             "is_checkable": still is not None or is_checkable(reason),
             "source": self._source(item),
             "call": item.origin.call if item.origin is not None else 0,
             "pairs": pairs[:PAIRS_SHOWN],
             "more_pairs": max(0, len(pairs) - PAIRS_SHOWN),
-            "unanswered": [self._named("", target, "") for target in unanswered[:PAIRS_SHOWN]],
+            "unanswered": [self._named(self._unanswered(target), target, "") for target in unanswered[:PAIRS_SHOWN]],
             "more_unanswered": max(0, len(unanswered) - PAIRS_SHOWN),
             "refusal": self._refused(item) if item.standing is ReviewStatus.REFUSED else None,
             "choices": self._choices(item, entry),
@@ -171,8 +189,8 @@ class ArticleMaker:
                 "block": own.block_index,
                 "address": self._address(entry.entry_id),
                 "who": self._author(entry, own),
-                "label": ("proposed" if own in items else "goes with its pair") if goes else "",
-                "part": self._part(entry, block, "open" if goes else "stays"),
+                "label": ("proposed" if own in items else "deleted with its pair") if goes else "",
+                "part": self._part(entry, block, "open" if goes else "kept"),
                 "tokens": entry.tokens if block is None else block.tokens,
                 "additions": [(ref_of(one), words, self._effect_tokens(Kind.ADD, one)) for one, words in additions],
                 "protection": entry.reason if number == 0 else None,
@@ -206,7 +224,7 @@ class ArticleMaker:
             yield self._part(entry, block, self._fate(Target(entry.entry_id, block.index), item))
         if len(entry.blocks) > BLOCKS:
             left = f"{len(entry.blocks) - BLOCKS:,} more blocks are not shown here"
-            yield ShownPart("text", "", left, "", self._address(entry.entry_id), "stays")
+            yield ShownPart("text", ShownText(left), "kept")
 
     def _fate(self, target: Target, item: ReviewItem) -> str:
         """The fate of one text of a proposal: its deletion is approved or undecided, or it is kept."""
@@ -216,7 +234,7 @@ class ArticleMaker:
         if target in self._review.would_go or whole in self._review.would_go:
             return "open"
         kept = item.standing in (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.NARROWED)
-        return "kept" if kept else "stays"
+        return "rejected" if kept else "kept"
 
     def _part(self, entry: TranscriptEntry, block: Block | None, fate: str) -> ShownPart:
         texts = self._texts.get(entry.entry_id)
@@ -224,12 +242,23 @@ class ArticleMaker:
             text = texts.joined(entry.blocks) if texts is not None else ""
         else:
             text = texts.block(block.index) if texts is not None else ""
-        address = text_address(self._session, entry.entry_id, None if block is None else block.index)
+        index = None if block is None else block.index
         if block is not None and block.type == BlockType.TOOL_CALL:
-            name, words = call_words(text, block.call_id or "")
-            return ShownPart("call", name, self._short(words), "", address, fate)
-        cut, more = clamp(text)
-        return ShownPart("text" if entry.role in PROSE else "out", "", cut.strip("\n"), more, address, fate)
+            source, call = source_of_call(text, block.call_id or "", self._project)
+            return ShownPart("call", beginning(source), fate, call, entry.entry_id, index)
+        kind = kind_of(entry, block)
+        shown = beginning(TextSource(kind, text, language=self._language(entry)))
+        return ShownPart(kind, shown, fate, None, entry.entry_id, index)
+
+    def _language(self, entry: TranscriptEntry) -> str:
+        """The language of the file that an output shows, from the call that it answers; empty if it shows none."""
+        call = self._transcript.pairs.answered_by(entry)
+        if call is None or not call.blocks:
+            return ""
+        owner = self._transcript.entries[call.owner.position]
+        texts, block = self._texts.get(owner.entry_id), owner.blocks[call.blocks[0].slot]
+        text = texts.block(block.index) if texts is not None else ""
+        return language_of(path_read(*call_parts(text, block.call_id or "")))
 
     def _author(self, entry: TranscriptEntry | None, target: Target) -> str:
         if entry is None:
@@ -241,8 +270,10 @@ class ArticleMaker:
     def _other_side(self, entry: TranscriptEntry, target: Target) -> str:
         """The objects deleted with an item: a call or a result, or an entry that the agent's rules tie to it."""
         if entry.role == Role.TOOL_RESULT:
-            return "its result"
-        return "its call" if entry.call_ids else self._author(entry, target)
+            return "Its result"
+        if entry.call_ids:
+            return "Its call"
+        return f"{self._author(entry, target).capitalize()} in {self._grouped.outline.turn_words(entry.entry_id)}"
 
     # ---- words ------------------------------------------------------------------------------------------
 
@@ -250,11 +281,11 @@ class ArticleMaker:
         if item.origin is None:
             return self._grouped.hooked.get(item.target, "") if item.standing is ReviewStatus.REJECTED else ""
         if item.added or item.source == Proposal.Source.HUMAN:
-            return "added by hand"
+            return "added by you"
         if item.source == Proposal.Source.HOOK:
             return "proposed by a hook"
         if item.source == Proposal.Source.REPAIR:
-            return "goes along with another deletion"
+            return "belongs to another deletion"
         return f"{self._grouped.run.planner} planner"
 
     def _pairs(self, item: ReviewItem) -> Iterator[EntryRef]:
@@ -270,33 +301,38 @@ class ArticleMaker:
                 # Alone, the item would be deleted with it; in this plan another block with the same call id is.
                 continue
             if kept:
-                after = "goes all the same" if goes else "is kept too, so that the pair stays whole"
+                after = "is deleted all the same" if goes else "is kept too, so that the pair stays whole"
             else:
-                after = f"goes with it, −{significant(self._grouped.context.of(self._grouped.removed(target))):,}"
+                after = f"is deleted with it, −{significant(self._grouped.context.of(self._grouped.removed(target))):,}"
             yield self._named(self._other_side(entry, target), target, after)
+
+    def _unanswered(self, target: Target) -> str:
+        """A call that would have no result."""
+        return f"a call in {self._grouped.outline.turn_words(target.entry_id) or 'the session'}"
 
     def _kept_by(self, refusal: Refusal) -> EntryRef | None:
         if refusal.target is None:
             return None
-        return self._named("it stays, because", refusal.target, "stays")
+        entry = self._transcript.entry(refusal.target.entry_id)
+        words = self._other_side(entry, refusal.target) if entry is not None else "The other half of its pair"
+        return self._named(words, refusal.target, "is kept, so it is kept too")
 
     def _refused(self, item: ReviewItem) -> Refused | None:
         refusal = item.refusal
         if refusal is None:
             return Refused("", "It does not fit into the plan with what else was approved.", None)
         other = refusal.target if refusal.target is not None and refusal.target != item.target else None
-        named = self._named("Show", other, "") if other is not None else None
+        named = self._named("Show what prevents it", other, "") if other is not None else None
         return Refused(refusal.code.value, refusal.message, named)
 
     def _named(self, words: str, target: Target, after: str) -> EntryRef:
-        shown = target.entry_id + (f"[{target.block_index}]" if target.block_index is not None else "")
         item = self._review.items.get(target)
         entry = self._transcript.entry(target.entry_id)
         if item is None or entry is None:
-            return EntryRef(words, shown, self._address(target.entry_id), after)
+            return EntryRef(words, self._address(target.entry_id), after)
         leading = self._review.items.get(item.leader) if item.leader is not None else item
         at = anchor(leading.position, leading.target) if leading is not None else ""
-        return EntryRef(words, shown, f"?at={quote(ref_of(target), safe='')}#{at}", after)
+        return EntryRef(words, f"{self._review_address}?at={quote(ref_of(target), safe='')}#{at}", after)
 
     def _choices(self, item: ReviewItem, entry: TranscriptEntry | None) -> list[tuple[str, str, int, bool]]:
         """The blocks to which the deletion of an entry can be narrowed: each with its reference, its words, its tokens,
@@ -344,8 +380,6 @@ EXAMPLES: Final = 3
 EXAMPLE: Final = 36
 STAYS_SHOWN: Final = 60
 """The number of entries that are unfolded in place at a time."""
-TOOLS: Final = 3
-"""The number of tools that have a chip."""
 LARGE: Final = 500
 """The number of tokens above which a proposal counts as large."""
 RISKY: Final = group_key(ONLY_HERE)
@@ -359,7 +393,7 @@ _MARKS: Final = {
     ReviewStatus.APPROVED: ("approved", "ok", "approved"),
     ReviewStatus.REJECTED: ("kept", "stet", "rejected"),
     ReviewStatus.GOES_WITH_PAIR: ("pair", "pair", "with its pair"),
-    ReviewStatus.KEPT_WITH_PAIR: ("kept", "stet", "kept, pair stays"),
+    ReviewStatus.KEPT_WITH_PAIR: ("kept", "stet", "kept with its pair"),
     ReviewStatus.REFUSED: ("refused", "no", "refused"),
     ReviewStatus.NARROWED: ("approved", "ok", "narrowed"),
 }
@@ -395,12 +429,12 @@ class GroupRow:
     tokens: int
     """The change of the approved tokens by its first button."""
     others: Others
-    percent: float
-    """These tokens in percent of the target, as the agent counts."""
     bar: Bar
     approved: int
     rejected: int
     undecided: int
+    opened_count: int
+    """The number of its proposals that a user opened."""
     risky: bool
     """Whether its proposals contain names that occur nowhere else."""
     opened: dict[str, Any] | None = None
@@ -441,7 +475,6 @@ class Summary:
 
     context: ContextSize
     tokens: PlanTokens
-    window: int | None
     percent: float
     """The approved share of the target, as the agent counts."""
     met: bool
@@ -450,9 +483,21 @@ class Summary:
     accepted: int
     rejected: int
     refused: int
+    others: int
+    """The number of decided proposals that approving all undecided ones also approves."""
     gauge: Mapping[str, float]
-    """The context and its deleted part, in percent of the window, or of the context if the window is unknown: first the
-    undecided part, then the approved part, up to the end of the body."""
+    """The places on the context at which its deleted part begins, in percent: first the undecided part, then the
+    approved part, up to its end; and the target."""
+
+    @property
+    def after(self) -> int:
+        """The size of the context without what is approved."""
+        return self.context.tokens - self.tokens.approved
+
+    @property
+    def rest_words(self) -> str:
+        """The number of the button that approves everything undecided."""
+        return f"{self.undecided:,}" + (f" + {self.others:,}" if self.others else "")
 
     @property
     def sums(self) -> tuple[int, int, int, bool]:
@@ -480,9 +525,8 @@ class DecisionSum(NamedTuple):
 _summaries: Final[Recent[grouped_review.ReviewKey, Summary]] = Recent(grouped_review.CACHED)
 _maps: Final[Recent[grouped_review.ReviewKey, StruckMap]] = Recent(grouped_review.CACHED)
 _moved: Final[Recent[grouped_review.ReviewKey, Sequence[Moved]]] = Recent(grouped_review.CACHED)
-_shut_groups: Final[Recent[tuple[grouped_review.ReviewKey, grouped_review.ReviewFilter], Sequence[GroupRow]]] = Recent(
-    grouped_review.CACHED
-)
+ShutKey = tuple[grouped_review.ReviewKey, grouped_review.ReviewFilter, frozenset[Target]]
+_shut_groups: Final[Recent[ShutKey, Sequence[GroupRow]]] = Recent(grouped_review.CACHED)
 
 
 class ReviewDesk(grouped_review.GroupedReview):
@@ -493,13 +537,11 @@ class ReviewDesk(grouped_review.GroupedReview):
         return _summaries.get(self.key, self._summary)
 
     def _summary(self) -> Summary:
-        review, size, window = self.review, self.context.tokens, self.prepared.window
+        review, size = self.review, self.context.tokens
         tokens = PlanTokens(self.approved_tokens(self.leads), self.tokens(self.leads), self.context.of(self._goal))
         stats, is_met = review.approved_stats, review.tokens_to_go == 0
         share = percent(stats.tokens_before - stats.tokens_after, self._goal)
-        length = max(1, window or 0, size)
         places = {
-            "body": size,
             "undecided": size - tokens.planned,
             "approved": size - tokens.approved,
             "goal": size - tokens.goal,
@@ -507,7 +549,6 @@ class ReviewDesk(grouped_review.GroupedReview):
         return Summary(
             context=self.context,
             tokens=tokens,
-            window=window if window is not None and window >= size else None,
             percent=max(100.0, share) if is_met else share,
             met=is_met,
             total=review.total,
@@ -515,8 +556,13 @@ class ReviewDesk(grouped_review.GroupedReview):
             accepted=review.accepted,
             rejected=sum(item.standing in grouped_review.KEPT_STATUSES for item in self.leads),
             refused=review.refused,
-            gauge={name: round(100 * place / length, 2) for name, place in places.items()},
+            others=sum(self._is_approved_with_the_rest(item) for item in self.leads),
+            gauge={name: round(100 * place / max(1, size), 2) for name, place in places.items()},
         )
+
+    def _is_approved_with_the_rest(self, item: ReviewItem) -> bool:
+        is_decided = item.standing is not ReviewStatus.UNDECIDED and item.standing not in ACCEPTED
+        return is_decided and item.target in self.review.would_go
 
     @property
     def _goal(self) -> int:
@@ -563,21 +609,24 @@ class ReviewDesk(grouped_review.GroupedReview):
         """
         chosen, reasons = self.chosen, self._reasons
         facts = [self.facts[item.target] for item in self.matching]
-        tools = _by_frequency(one.tool for one in self.facts.values())[:TOOLS]
 
         def chip(words: str, **on: Any) -> dict[str, Any]:
             is_on = all(getattr(chosen, name) == value for name, value in on.items())
             off = {name: getattr(grouped_review.ReviewFilter(), name) for name in on}
             count = sum(map(replace(chosen, **on).leaves, facts))
-            return {"words": words, "count": count, "on": is_on, "query": chosen.query(**(off if is_on else on))}
+            query = chosen.query(**(off if is_on else on))
+            return {"words": words, "count": count, "on": is_on, "address": review_address(self.run) + query}
 
-        chips = [chip("Undecided", undecided=True), chip(f"Over {LARGE:,} tokens", over=LARGE)]
-        chips += [chip(tool, tool=tool) for tool in tools]
+        chips = [
+            chip("Undecided", undecided=True),
+            chip("Not opened", unopened=True),
+            chip(f"Over {LARGE:,} tokens", over=LARGE),
+        ]
         if RISKY in reasons:
-            chips.append(chip(ONLY_HERE, reason=RISKY))
+            chips.append(chip("Names only here", reason=RISKY))
         if chosen.over not in (0, LARGE):
             chips.append(chip(f"Over {chosen.over:,} tokens", over=chosen.over))
-        if chosen.tool and chosen.tool not in tools:
+        if chosen.tool:
             chips.append(chip(chosen.tool, tool=chosen.tool))
         if chosen.kind:
             chips.append(chip(KINDS[chosen.kind].capitalize(), kind=chosen.kind))
@@ -610,14 +659,21 @@ class ReviewDesk(grouped_review.GroupedReview):
         tokens = self.approved_tokens(shown) + self.sum_of(shown).tokens
         return FoundSum(len(shown), tokens, len(self.found), len(hidden), self.sum_of(hidden).tokens)
 
+    @property
+    def opened_count(self) -> int:
+        """The number of proposals that a user opened."""
+        return sum(map(self.is_opened, self.leads))
+
     def first_group(self) -> str:
         """The key of the largest group with an undecided proposal; empty if everything is decided."""
         return next((group.key for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)), "")
 
     def _shown_groups(self) -> Sequence[Group]:
-        if not self.chosen.undecided:
-            return self.groups
-        return [group for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)]
+        return [group for group in self.groups if self.listed(group.leads)]
+
+    def group_row(self, group: Group) -> GroupRow:
+        """One group as a closed line."""
+        return next(row for row in self.shut_groups if row.key == group.key)
 
     def _groups(
         self,
@@ -637,22 +693,22 @@ class ReviewDesk(grouped_review.GroupedReview):
                 count=len(self.listed(group.leads)),
                 tokens=self.effect_tokens(effect),
                 others=self._others(effect, group.leads),
-                percent=percent(abs(effect.counted), self._goal),
                 bar=bar,
                 approved=len(group.with_status(*ACCEPTED)),
                 rejected=len(group.with_status(*grouped_review.KEPT_STATUSES)),
                 undecided=len(group.with_status(ReviewStatus.UNDECIDED)),
+                opened_count=sum(map(self.is_opened, self.listed(group.leads))),
                 risky=group.title == ONLY_HERE,
                 opened=self.group_rows(group, 0, shown, unfolded=unfolded) if group.key in open_keys else None,
             )
-            for group, effect, bar in zip(groups, effects, bars(parts, self._goal), strict=True)
+            for group, effect, bar in zip(groups, effects, bars(parts), strict=True)
         ]
 
     def _bar_parts(self, group: Group, effect: DecisionEffect) -> tuple[int, int]:
-        """The approved share of a group, and the share that its button adds, as the agent counts."""
+        """The approved tokens of a group, and those that its button adds."""
         if group.with_status(ReviewStatus.UNDECIDED):
-            return self.counted(group.with_status(*ACCEPTED)), max(0, effect.counted)
-        return abs(effect.counted), 0
+            return self.approved_tokens(group.leads), self.effect_tokens(effect)
+        return self.effect_tokens(effect), 0
 
     def _others(self, effect: DecisionEffect, named: Sequence[ReviewItem]) -> Others:
         """The other proposals that a decision about these proposals includes."""
@@ -741,6 +797,7 @@ class ReviewDesk(grouped_review.GroupedReview):
             "others": self._others(effect, [item]),
             # Whether that is counted: a rejected proposal deletes nothing.
             "signed": item.standing in SIGNED,
+            "is_opened": self.is_opened(item),
             "mark": status_badge(item, blocks, item.origin is None and item.target in self.hooked),
             "undecided": item.standing is ReviewStatus.UNDECIDED,
             # The names of the buttons that decide about it.
@@ -766,7 +823,7 @@ class ReviewDesk(grouped_review.GroupedReview):
     @property
     def shut_groups(self) -> Sequence[GroupRow]:
         """All groups as closed lines, to be compared with the previous ones after a decision."""
-        return _shut_groups.get((self.key, self.chosen), lambda: self._groups(self.groups))
+        return _shut_groups.get((self.key, self.chosen, self.opened_targets), lambda: self._groups(self.groups))
 
     def signature(self, target: Target) -> tuple[object, ...]:
         """Everything in a proposal's row, except its texts."""

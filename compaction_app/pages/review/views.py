@@ -19,7 +19,7 @@ A place on the token map is an entry by name, with the decision about it and a l
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
 from django import forms
 from django.contrib import messages
@@ -54,7 +54,7 @@ from sessions_app.templatetags.formatting import escape_line, in_measure
 from sessions_app.web import pages
 from sessions_app.web.credentials import is_shown
 
-from .presenter import GroupRow, ReviewDesk, Shown
+from .presenter import GroupRow, ReviewDesk, Shown, review_address
 
 UNDO: Final = "undo"
 _BULK: Final = (Kind.APPROVE, Kind.REJECT, Kind.REOPEN)
@@ -223,7 +223,7 @@ def _name(desk: ReviewDesk, entry: TranscriptEntry, item: ReviewItem | None, tur
     where = f"turn {turn:,}" if turn else "before the first turn"
     what = escape_line(beginning_of(f"{line.tool} {line.words}".strip(), WORDS))
     if item is None:
-        return f"{where}, {what}, {in_measure(entry.tokens, desk.context)} tokens, stays"
+        return f"{where}, {what}, {in_measure(entry.tokens, desk.context)} tokens, kept"
     row = desk.proposal_rows([item])[0]
     return f"{where}, {what}, {plural(significant(row['tokens']), 'token')}, {row['mark'].words}"
 
@@ -232,7 +232,7 @@ def _place_address(desk: ReviewDesk, entry: TranscriptEntry, item: ReviewItem | 
     if item is None:
         return entry_address(desk.run.session.get_absolute_url(), entry.entry_id)
     key = quote(ref_of(item.target), safe="")
-    return f"{desk.chosen.query()}&at={key}#{anchor(item.position, item.target)}"
+    return f"{review_address(desk.run)}{desk.chosen.query()}&at={key}#{anchor(item.position, item.target)}"
 
 
 KEYS: Final = (
@@ -244,14 +244,14 @@ KEYS: Final = (
     ("⇧A ⇧X", "approve or reject what is undecided in the group"),
     ("s ⇧↓ ⇧↑", "select, extend the selection"),
     ("e", "delete only some blocks of it"),
+    ("m", "others like it"),
     ("+", "add a deletion beside it"),
     ("u", "undo the last step, and go to it"),
     ("/", "search: a text, or a /pattern/"),
     ("f", "filter by tool, kind, reason or size"),
     ("c", "what surrounds it"),
     ("o", "open it in the session"),
-    ("g c", "to the last look before the commit"),
-    ("g s", "to the session"),
+    ("g c", "to Confirm"),
     ("g t", "to the tree"),
     ("g p", "select by a pattern or by meaning"),
     ("esc", "clear the selection, then the filter"),
@@ -286,32 +286,34 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
     """The proposals of a run in groups: as a page, or one part of it."""
     found = known_run(run)
     if not found.is_reviewable:
-        return _closed(request, found)
+        return closed(request, found)
     part = request.GET.get("part", "") if pages.wants_fragment(request) else ""
     try:
         desk = ReviewDesk(found, filter_of(request.GET))
         if part in _PARTS:
             return _PARTS[part](request, desk)
         page = _page(request, desk)
-        last = step_words(desk, desk.last.step) if desk.last is not None else ""
-        context = _context(desk)
+        context = page_context(desk, page)
     except RedlineError as fault:
-        return _closed(request, found, fault)
+        return closed(request, found, fault)
+    context |= {"map": desk.struck_map, "place": place_of(desk, _first_place(desk, page["groups"]))}
     if is_shown(request):
         mark_seen(found)
-    context |= {
+    return render(request, "review/review.html", context)
+
+
+def page_context(desk: ReviewDesk, page: Mapping[str, Any]) -> dict[str, Any]:
+    """The context of a page of the review, except for its rail. Raises the errors of reading."""
+    return _context(desk) | {
         "page": page,
-        "last": last,
+        "last": step_words(desk, desk.last.step) if desk.last is not None else "",
         "last_at": desk.last.at if desk.last is not None else None,
-        "torn": known_torn_line(found.session),
-        "map": desk.struck_map,
-        "place": place_of(desk, _first_place(desk, page["groups"])),
+        "torn": known_torn_line(desk.run.session),
         "choices": desk.choices(),
         "keys": KEYS,
         "buttons": BUTTONS,
         "groupings": [(one.value, words, desk.chosen.query(by=one)) for one, words in GROUPINGS.items()],
     }
-    return render(request, "review/review.html", context)
 
 
 def _page(request: HttpRequest, desk: ReviewDesk) -> dict[str, Any]:
@@ -329,7 +331,8 @@ def _page(request: HttpRequest, desk: ReviewDesk) -> dict[str, Any]:
 
 def _map(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
     place = place_of(desk, _number(request, "number") or 1)
-    context = {"run": desk.run, "map": desk.struck_map, "place": place, "chosen": desk.chosen}
+    context = {"run": desk.run, "here": review_address(desk.run), "map": desk.struck_map, "place": place}
+    context["chosen"] = desk.chosen
     return render(request, "review/review.html#map", context)
 
 
@@ -349,7 +352,7 @@ def place(request: HttpRequest, run: int) -> HttpResponse:
     found = known_run(run)
     x, y = _coordinate(request, "x"), _coordinate(request, "y")
     if not found.is_reviewable:
-        return _closed(request, found)
+        return closed(request, found)
     try:
         desk = ReviewDesk(found, filter_of(request.GET))
         if x is not None and y is not None:
@@ -357,10 +360,10 @@ def place(request: HttpRequest, run: int) -> HttpResponse:
         else:
             named = place_of(desk, _number(request, "number") or 1)
     except RedlineError as fault:
-        return _closed(request, found, fault)
+        return closed(request, found, fault)
     if not request.accepts("text/html"):
         return JsonResponse(named)
-    return pages.redirect(urljoin(reverse("compaction:review", args=[found.pk]), named["address"]))
+    return pages.redirect(named["address"])
 
 
 def _group(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
@@ -368,7 +371,8 @@ def _group(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
     if group is None:
         raise Http404("The address names no group of the review.")
     rows = desk.group_rows(group, _number(request, "from") or 0)
-    context = {"run": desk.run, "chosen": desk.chosen, "key": group.key, "opened": rows}
+    context = {"run": desk.run, "here": review_address(desk.run), "chosen": desk.chosen, "key": group.key}
+    context["opened"] = rows
     return render(request, "review/group.html#rows", context)
 
 
@@ -376,9 +380,17 @@ def _open(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
     item = _item(desk, request.GET.get("at", ""))
     if item is None:
         raise Http404("The address names no proposal of the review.")
-    context = {"run": desk.run, "item": desk.opened([item])[0], "chosen": desk.chosen}
     _remember_opened(request, desk.run, item)
-    return render(request, "review/open.html", context)
+    group = desk.group_of(item.target)
+    context = {
+        "run": desk.run,
+        "item": desk.opened([item])[0],
+        "summary": desk.summary,
+        "opened_count": desk.opened_count,
+        "group": desk.group_row(group) if group is not None else None,
+        "anchor": anchor(item.position, item.target),
+    }
+    return render(request, "review/opened.html", context)
 
 
 def _picked(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
@@ -413,7 +425,11 @@ def _context(desk: ReviewDesk) -> dict[str, Any]:
     """Everything around the groups of a review."""
     return {
         "run": desk.run,
+        "here": review_address(desk.run),
+        "tab": "review",
         "summary": desk.summary,
+        "proposal_count": desk.summary.total,
+        "opened_count": desk.opened_count,
         "moved": desk.moved,
         "overlap": desk.overlap,
         "chosen": desk.chosen,
@@ -449,7 +465,7 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
         desk = ReviewDesk(found, chosen)
         if pages.wants_fragment(request):
             return _changed(request, before, desk, form, fault=fault)
-        return _closed(request, found, fault, _again(desk, form))
+        return closed(request, found, fault, _again(desk, form))
     mark_seen(found)
     desk = ReviewDesk(found, chosen)
     try:
@@ -460,13 +476,13 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     if pages.wants_fragment(request):
         return _changed(request, before, desk, form, step=step, message=message)
     messages.success(request, message)
-    return pages.redirect(reverse("compaction:review", args=[found.pk]) + _address(desk, step))
+    return pages.redirect(review_address(found) + _address(desk, step))
 
 
 def _not_decided(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
     if pages.wants_fragment(request):
         return render(request, "review/changes.html#fault", {"fault": fault}, status=pages.status_of(fault))
-    return _closed(request, run, fault)
+    return closed(request, run, fault)
 
 
 def _changed(
@@ -524,7 +540,7 @@ def stays(request: HttpRequest, run: int) -> HttpResponse:
         desk = ReviewDesk(found)
         rows, more = desk.stays(start, end)
     except RedlineError as fault:
-        return _closed(request, found, fault)
+        return closed(request, found, fault)
     context = {
         "run": found,
         "rows": rows,
@@ -599,7 +615,7 @@ def _coordinate(request: HttpRequest, name: str) -> int | None:
     return 0 if request.GET.get(name, "").startswith("-") else _number(request, name)
 
 
-def _closed(
+def closed(
     request: HttpRequest, run: Run, fault: RedlineError | None = None, again: Mapping[str, Any] | None = None
 ) -> HttpResponse:
     """Why there is nothing to review, and what to do next; `again` is the result of `_again` for a refused decision."""

@@ -5,7 +5,19 @@
 
 import * as cursor from "./review/cursor.js";
 import * as groups from "./review/groups.js";
-import { allSent, decision, fail, follow, form, hush, onDrawn, onFollowed, onSettled, say } from "./review/requests.js";
+import {
+  allSent,
+  decision,
+  fail,
+  follow,
+  form,
+  hush,
+  isSending,
+  onDrawn,
+  onFollowed,
+  onSettled,
+  say,
+} from "./review/requests.js";
 
 /* ---- keys, one after the other ------------------------------------------------------------------------ */
 
@@ -216,7 +228,7 @@ const surroundings = async () => {
     one.open = !one.open;
   });
   for (const link of folds) await follow(link);
-  if (!folds.length && !shown.length) say("Nothing stays directly around this proposal.");
+  if (!folds.length && !shown.length) say("Nothing is kept directly around this proposal.");
 };
 
 const narrow = async () => {
@@ -224,7 +236,7 @@ const narrow = async () => {
   if (!part) return;
   const choices = part.querySelector(".narrow");
   if (!choices) {
-    say("This proposal is one block: it goes or it stays.");
+    say("This proposal is one block: it is deleted or kept as a whole.");
     return;
   }
   choices.open = true;
@@ -238,12 +250,12 @@ const add = async () => {
   for (const link of links) await follow(link);
   const button = groups.unfolded(cursor.currentRow()).querySelector('button[name="add"]');
   if (button) button.focus();
-  else say("Nothing stays beside this proposal that could be deleted.");
+  else say("Nothing is kept beside this proposal that could be deleted.");
 };
 
-const openSession = async () => {
+const linked = (css) => async () => {
   const part = await unfolded();
-  if (part) part.querySelector("[data-session]").click();
+  if (part) part.querySelector(css).click();
 };
 
 /* ---- the selection ------------------------------------------------------------------------------------ */
@@ -293,7 +305,7 @@ let goes = false;
 const go = (key) => {
   const link = document.querySelector(`a[data-go="${CSS.escape(key)}"]`);
   if (link) link.click();
-  else say(key === "c" ? "Nothing is approved yet, so there is nothing to commit." : `g ${key} leads nowhere.`);
+  else say(key === "c" ? "Nothing is approved yet, so there is nothing to confirm." : `g ${key} leads nowhere.`);
 };
 
 const find = () => {
@@ -333,7 +345,8 @@ const keys = {
   "shift ArrowUp": () => extend(-1),
   u: undo,
   c: surroundings,
-  o: openSession,
+  o: linked("[data-session]"),
+  m: linked("[data-like]"),
   "/": find,
   f: filter,
   Escape: clear,
@@ -356,7 +369,7 @@ document.addEventListener("keydown", (event) => {
   }
   if (event.key === "g") {
     goes = true;
-    say("g: c last look, s session, t tree, l list, r runs");
+    say("g: c confirm, p select, s session, t tree, i inbox");
     return;
   }
   const name = nameOf(event);
@@ -377,7 +390,13 @@ document.querySelectorAll("[data-key]").forEach((button) => {
 /* A pressed button waits its turn like a key. */
 form.addEventListener("submit", (event) => {
   const { name, value } = event.submitter || {};
-  if (!name) return;
+  if (!name) {
+    if (!isSending()) return;
+    /* It leads to the next page, once everything before it is saved. */
+    event.preventDefault();
+    allSent().then(() => form.requestSubmit(event.submitter));
+    return;
+  }
   event.preventDefault();
   const [kind, extent] = name.split("_");
   if (name === "undo") press(undo);

@@ -74,7 +74,7 @@ def test_reasons_about_names_are_recognised_with_how_many_occur_nowhere_else():
 
 
 PARTLY, OLDER = "Partly superseded by a later read or edit", "Older than a later read or edit"
-FOUND = "names found elsewhere"
+FOUND = "mentioned elsewhere"
 
 
 def item(position: int, tokens: int, reason: str = "", status: ReviewStatus = ReviewStatus.UNDECIDED) -> ReviewItem:
@@ -94,7 +94,7 @@ def item(position: int, tokens: int, reason: str = "", status: ReviewStatus = Re
         ("old reasoning; 1 of the 2 names in it occur only there", ONLY_HERE),
         ("old reasoning, deleted so that 0a1b can stay; 1 of the 2 names in it occur only there", SWAPPED),
         ("an old output of bash; nothing later mentions a name in it", "Nothing later mentions it"),
-        ("old reasoning; it holds no names that later work could need", "Holds no names"),
+        ("old reasoning; it holds no names that later work could need", "Contains no names"),
         ("a long old output of bash; every name in it occurs elsewhere too", f"Old outputs of bash, {FOUND}"),
         ("an old output; every name in it occurs elsewhere too", f"Old outputs, {FOUND}"),
         ("an old call of edit; every name in it occurs elsewhere too", f"Old calls of edit, {FOUND}"),
@@ -152,8 +152,8 @@ def test_many_reasons_that_were_given_once_each_are_one_group(singles):
     assert (OTHERS in titles.values()) is (singles > SINGLES)
 
 
-def test_bars_begin_at_zero_and_have_one_scale_that_the_goal_or_the_longest_fills():
-    assert bars([(10, 30), (20, 0)], 100) == [Bar(10, 40, 100), Bar(20, 20, 100)]
-    assert bars([(50, 150), (0, 50)], 100) == [Bar(25, 100, 50), Bar(0, 25, 50)]
-    assert bars([(0, 0)], 0) == [Bar(0, 0, 0)]
-    assert bars([], 5) == []
+def test_bars_begin_at_zero_and_have_one_scale_that_the_longest_fills():
+    assert bars([(10, 30), (20, 0)]) == [Bar(25, 100), Bar(50, 50)]
+    assert bars([(50, 150), (0, 50)]) == [Bar(25, 100), Bar(0, 25)]
+    assert bars([(0, 0)]) == [Bar(0, 0)]
+    assert bars([]) == []

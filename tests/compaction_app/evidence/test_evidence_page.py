@@ -46,7 +46,7 @@ def run(known_root):
     return planned(known_root, read_twice(), keep=0.6)
 
 
-STILL = "Partly superseded by the read of src/a.py in e5: 15 of 20 lines still stand later"
+STILL = "Partly superseded by the read of src/a.py in turn 1: 15 of 20 lines are kept later"
 
 
 def proposed(run: Run, entry_id: str, reason: str = "superseded by the read of src/a.py in e5") -> Target:
@@ -88,7 +88,7 @@ def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser, run)
     target = proposed(run, "e3", "older than the read of src/a.py in e5: none of its lines stands later")
     decide(run, Kind.ADD, [Target("e5")], NOW)
     answer = shown(browser, run, "e3")
-    assert "Every later call on this file goes too" in text_of(answer)
+    assert "Every later call on this file is deleted too" in text_of(answer)
     assert texts(answer, ".evidence__found b") == ["None of its 20 lines"]
     decide(run, Kind.WITHDRAW, [Target("e5")], NOW)
     assert str(LineChecks(run, reviewed(run)).of(target)) == "15 of 20"
@@ -111,9 +111,12 @@ def test_a_repeat_is_beside_the_output_that_it_repeats_and_another_reason_cannot
 def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser, run):
     proposed(run, "e11", "an old output of grep; every name in it occurs elsewhere too")
     answer = shown(browser, run, "e11")
-    assert texts(answer, ".names__item.is-lost") == ["only_there_at_all", "part_7"]
+    assert texts(answer, ".names__item.is-lost") == ["part_7", "only_there_at_all"]
+    assert "2 of its" in text_of(element(answer, ".names-fold summary"))
+    assert "open" not in element(answer, ".names-fold").attributes
+    assert f"/plans/{run.pk}/evidence?of=e11&all=1" in addresses(answer)
+    answer = shown(browser, run, "e11", "&all=1")
     assert "bash in turn 1" in texts(answer, ".names__item a")
-    assert "2 of its" in text_of(answer)
     assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(answer)
 
 
@@ -143,11 +146,11 @@ def review(browser: Client, run: Run, at: str) -> Any:
 def test_a_row_of_the_review_says_how_many_lines_still_stand_and_loads_its_evidence(browser, run):
     proposed(run, "e3")
     answer = review(browser, run, "e3")
-    assert texts(answer, ".proposal__still > span") == ["15 of 20 lines stand"]
+    assert texts(answer, ".proposal__still > span") == ["15 of 20 lines kept"]
     assert element(answer, ".still__part").attributes["width"] == "15"
     assert texts(answer, ".proposal__open q") == [f"{STILL}."]
     link = element(answer, ".proposal__open .evidence a")
-    assert link.attributes["hx-get"] == link.attributes["href"] == "evidence?of=e3"
+    assert link.attributes["hx-get"] == link.attributes["href"] == f"/plans/{run.pk}/evidence?of=e3"
     proposed(run, "e7", "an old output of bash")
     assert not elements(review(browser, run, "e7"), ".proposal__open .evidence")
 
@@ -158,4 +161,4 @@ def test_a_decision_redraws_the_rows_whose_lines_stand_no_longer(browser, run):
     rows = element(review(browser, run, "e3"), 'input[name="rows"]').attributes["value"]
     sent = {"seen": 0, "reject": "e5", "rows": f"{rows},p-4"}
     answer: Any = browser.post(f"/plans/{run.pk}/decide", sent, headers=HTMX)
-    assert "15 of 20 lines stand" in texts(answer, "#p-2 .proposal__still > span")
+    assert "15 of 20 lines kept" in texts(answer, "#p-2 .proposal__still > span")

@@ -164,9 +164,9 @@ def test_an_entry_is_narrowed_by_its_checkboxes(browser, known_root):
 
 def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser, known_root):
     run = planned(known_root, working_session())
-    shown = [fold for one in leads(run) for fold in elements(opened(browser, run, one), '[hx-get^="stays"]')]
+    shown = [fold for one in leads(run) for fold in elements(opened(browser, run, one), '[hx-get*="/stays?"]')]
     folds = [fold.attributes["hx-get"] for fold in shown]
-    rows = [browser.get(f"/plans/{run.pk}/{fold}", headers=HTMX) for fold in folds]
+    rows = [browser.get(str(fold), headers=HTMX) for fold in folds]
     assert not missing(" ".join(map(text_of, rows)), "Mend the parser.", "user message")
     offered = [value for row in rows for value in values(row, "add")]
     assert offered
@@ -174,7 +174,7 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser, known_root):
     assert not [heading for row in rows for heading in elements(row, "h1")]
     whole = browser.get(f"/plans/{run.pk}/stays?from=0&to=999")
     assert whole.status_code == 200
-    assert texts(whole, "h1") == ["What stays"]
+    assert texts(whole, "h1") == ["What is kept"]
     post(browser, run, add=offered[0])
     added = target_of(offered[0])
     assert review_of(run).items[added].added
@@ -192,14 +192,14 @@ def test_what_goes_with_an_addition_is_not_listed_as_staying(browser, known_root
     if side == "result":
         added, pair = pair, added
     response = post(browser, run, in_place=True, add=ref_of(added), **extent(page(browser, run)))
-    assert "goes with it, −" in text_of(response)
+    assert "is deleted with it, −" in text_of(response)
     after = review_of(run)
     assert pair in after.goes
     assert pair not in after.items
     rows = browser.get(f"/plans/{run.pk}/stays?from=0&to=99")
     assert f"e{step}:0" in values(rows, "add")
     assert ref_of(pair) not in values(rows, "add")
-    assert ("goes with its pair" in text_of(rows)) is (side == "result")
+    assert ("deleted with its pair" in text_of(rows)) is (side == "result")
 
 
 def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser, run):
@@ -218,13 +218,13 @@ def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser, known
     twice = assistant(text("I look"), call("c1", path="a"), call("c1", path="b"))
     ends = (assistant(text("so")), assistant(text("end")))
     made = planned(known_root, chain(user("mend it"), twice, result("c1", "aaa " * 50), *ends))
-    note = "carries the same call id and would be left without a result"
+    note = "which would be left without a result"
     assert note not in text_of(opened(browser, made, leads(made)[0])), "the embedded planner takes both calls"
     Proposal.objects.filter(run=made, entry_id="e2", block_index=2).delete()
     Snapshot.objects.filter(run=made).update(mark="another")
     shown = opened(browser, made, leads(made)[0])
     assert text_of(shown).count(note) == 1
-    assert f"e2[2] {note}." in texts(shown, '[role="note"]')
+    assert texts(shown, '[role="note"]') == [f"The same call id is in a call in turn 1 , {note}."]
 
 
 NOTHING = (
@@ -288,19 +288,21 @@ def test_an_open_proposal_shows_source_reason_and_pair_and_is_remembered_as_open
     assert opened_targets(run) == frozenset()
     shown = opened(browser, run, lead.target)
     assert opened_targets(run) == {lead.target}
-    assert (f"call {lead.origin.call}", f"/plans/{run.pk}/log#ev-{lead.origin.call}") in links(shown)
-    assert not missing(text_of(element(shown, ".proposal__open")), "embedded planner", "its call", "goes with it, −")
+    assert (f"step {lead.origin.call}", f"/plans/{run.pk}/log#ev-{lead.origin.call}") in links(shown)
+    assert not missing(
+        text_of(element(shown, ".proposal__open")), "embedded planner", "Its call", "is deleted with it, −"
+    )
     part = browser.get(f"/plans/{run.pk}?part=open&at={ref_of(lead.target)}", headers=HTMX)
-    assert text_of(part) == text_of(element(shown, ".proposal__open"))
+    assert text_of(element(part, ".proposal__open")) == text_of(element(shown, ".proposal__open"))
 
 
 def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser, run):
-    assert "Nothing is approved yet" in text_of(page(browser, run))
+    assert "nothing approved yet" in text_of(page(browser, run))
     post(browser, run, approve=ref_of(leads(run)[0]))
     shown, size = page(browser, run), run.context_size
     after = size.without(removed_estimate(ReviewDesk(run).transcript, review_of(run).goes))
     bar = text_of(element(shown, "#bar"))
-    assert not missing(bar, f"−{significant(size.tokens - after.tokens):,} approved", "Last look at 1…")
+    assert not missing(bar, f"−{significant(size.tokens - after.tokens):,} approved", "Confirm 1 · −")
     assert f"/plans/{run.pk}/confirm" in addresses(shown)
     assert ", met" not in bar
     post(browser, run, **everything(run))
@@ -367,11 +369,13 @@ def test_what_goes_along_is_in_the_number_on_the_button_and_in_the_status(browse
     assert (review_of(run).accepted, review_of(run).undecided) == (0, 1)
 
 
-def test_the_page_has_one_title_no_button_for_everything_and_a_way_to_the_last_look(browser, run):
+def test_the_page_has_one_title_and_one_button_that_approves_everything_and_leads_to_confirm(browser, run):
     shown = page(browser, run)
-    assert texts(shown, "h1") == [f"Review of run {run.pk}"]
+    assert texts(shown, "h1") == [f"Review of plan {run.pk}"]
     assert not elements(shown, "button[name=approve_all], button[name=reject_all]")
-    assert ("Approve everything undecided…", f"/plans/{run.pk}/confirm?undecided=1") in links(shown)
+    (button,) = elements(shown, "button[formaction]")
+    assert text_of(button) == f"Approve all {len(leads(run))} and confirm"
+    assert button.attributes["formaction"] == f"/plans/{run.pk}/approve-rest"
 
 
 def test_the_rest_of_a_group_is_loaded_in_parts(browser, known_root, monkeypatch):
@@ -389,7 +393,7 @@ def test_the_rest_of_a_group_is_loaded_in_parts(browser, known_root, monkeypatch
             later = [str(one.attributes["hx-get"]) for one in elements(part, ".group__more a")]
             if not later:
                 break
-            part = browser.get(f"/plans/{run.pk}{later[0]}", headers=HTMX)
+            part = browser.get(later[0], headers=HTMX)
     assert sorted(found) == sorted(expected)
     assert len(found) > 8
     last = max(leads(run))
@@ -416,10 +420,10 @@ def test_nothing_in_a_transcript_can_act(browser, known_root):
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (RunState.QUEUED, "still in progress"),
-        (RunState.RUNNING, "still in progress"),
-        (RunState.COMMITTED, "is committed"),
-        (RunState.SUPERSEDED, "A later run continues this one"),
+        (RunState.QUEUED, "still being made"),
+        (RunState.RUNNING, "still being made"),
+        (RunState.COMMITTED, "This plan is confirmed"),
+        (RunState.SUPERSEDED, "A later plan continues this one"),
     ],
 )
 def test_a_run_that_cannot_be_reviewed_says_why_and_decides_nothing(browser, run, state, words):
@@ -441,9 +445,9 @@ def test_what_a_failed_run_had_validated_is_reviewed_like_any_plan(browser, run)
 
 
 ENDED = {
-    RunState.FAILED: "This run failed",
-    RunState.CANCELLED: "This run was stopped",
-    RunState.INTERRUPTED: "This run was interrupted",
+    RunState.FAILED: "The plan failed",
+    RunState.CANCELLED: "This plan was stopped",
+    RunState.INTERRUPTED: "This plan was interrupted",
 }
 
 
@@ -484,7 +488,7 @@ def test_without_proposals_deletions_can_be_added_by_hand(browser, run):
     Run.objects.filter(pk=run.pk).update(last_seq=run.last_seq + 1, state=RunState.BELOW_TARGET)
     shown = page(browser, run)
     assert "Nothing is proposed" in text_of(shown)
-    assert [address for address in addresses(shown) if address.startswith("stays?from=0")]
+    assert [address for address in addresses(shown) if address.startswith(f"/plans/{run.pk}/stays?from=0")]
 
 
 def test_a_run_of_another_root_is_not_found(browser, run):
@@ -550,8 +554,8 @@ def test_what_stays_is_counted_in_words():
         result("c3", name="bash"),
         result("c4", name="my_tool"),
     )
-    assert fold_words(transcript.entries) == "6 entries stay (2 writes, 1 bash, 1 my_tool)"
-    assert fold_words(transcript.entries[:1]) == "1 entry stays"
+    assert fold_words(transcript.entries) == "6 entries are kept (2 writes, 1 bash, 1 my_tool)"
+    assert fold_words(transcript.entries[:1]) == "1 entry is kept"
 
 
 CALLS = {

@@ -64,7 +64,7 @@ def test_a_preview_counts_what_is_proposed_what_could_be_added_and_what_stays(br
     assert f"{len(proposed)} proposal" in text_of(element(page, ".selection__sum"))
     buttons = [f"Approve {len(proposed)}", f"Reject {len(proposed)}", f"Delete {6 - len(proposed)} more"]
     assert texts(page, ".selection form button") == buttons
-    assert "1 more stays" in text_of(element(page, ".selection"))
+    assert "1 more cannot be deleted" in text_of(element(page, ".selection"))
     assert "it contains a tool's error" in text_of(element(page, ".selection__refused"))
     assert version(run) == before
 
@@ -82,7 +82,7 @@ def test_a_selection_is_one_step_and_one_undo(browser, run, do):
     assert len(changed) > 1
     review, tokens = browser.get(answer["Location"]), ReviewDesk(run).summary.tokens.approved
     assert texts(page, ".selection__sum .tokens")[0] == f"about −{significant(tokens):,}" or do == "reject"
-    said = f"−{significant(tokens):,}" if tokens else "tokens stay"
+    said = f"−{significant(tokens):,}" if tokens else "tokens are kept"
     assert not missing(
         text_of(element(review, ".banner--note")), f"{len(changed)} proposals", said, "One undo takes it back."
     )
@@ -104,7 +104,7 @@ def test_what_was_decided_before_is_not_decided_again(browser, run):
     first, *others = standing(run)
     decide(run, Kind.REJECT, [first], NOW)
     page = shown(browser, run, "by=tool&what=bash")
-    assert "1 is kept" in text_of(element(page, ".selection__sum"))
+    assert "1 is rejected" in text_of(element(page, ".selection__sum"))
     press(browser, run, page, "approve")
     assert standing(run)[first] is ReviewStatus.REJECTED
     assert {standing(run)[one] for one in others} == {ReviewStatus.APPROVED}
@@ -144,14 +144,14 @@ def test_what_is_worth_selecting_and_more_like_a_proposal_is_offered(browser, ru
     offers = ["all results of bash 11", "all thinking 10", "outputs that are repeated later"]
     assert suggested(shown(browser, run, "")) == offers
     offered = {
-        "e5": ["all results of bash 11", "everything older than e5 6"],
-        "e4:0": ["all thinking 10", "everything older than e4 4"],
-        "e1": ["everything older than e1"],
+        "e5": ["all results of bash 11", "everything older than this 6"],
+        "e4:0": ["all thinking 10", "everything older than this 4"],
+        "e1": ["everything older than this"],
         "e99": [],
     }
     assert {like: suggested(shown(browser, run, f"like={like}")) for like in offered} == offered
     opened: Any = browser.get(f"/plans/{run.pk}?at=e5")
-    assert "select?like=e5" in addresses(opened)
+    assert f"/plans/{run.pk}/select?like=e5" in addresses(opened)
 
 
 def test_everything_before_the_last_turns_is_offered(browser, known_root):
@@ -160,7 +160,7 @@ def test_everything_before_the_last_turns_is_offered(browser, known_root):
     offer = elements(shown(browser, run, ""), '.selection__suggestions a[href*="by=older"]')
     assert [" ".join(text_of(one).split()) for one in offer] == ["everything before the last 5 turns 6"]
     older = shown(browser, run, str(offer[0].attributes["href"]).removeprefix("?"))
-    assert "3 more stay" in text_of(element(older, ".selection"))
+    assert "3 more cannot be deleted" in text_of(element(older, ".selection"))
 
 
 def test_more_reads_of_the_same_file_are_offered(browser, known_root):

@@ -1,6 +1,6 @@
 /* Groups and proposals of the review: what they say of themselves, and how they are folded open and shut. */
 
-import { allSent, follow, form, load, onDrawn } from "./requests.js";
+import { address, allSent, follow, form, load, onDrawn } from "./requests.js";
 
 export const headers = () => Array.from(form.querySelectorAll(".group__row"));
 /* An element as the last response drew it; nothing if it is gone. */
@@ -83,7 +83,7 @@ export const unfold = async (before) => {
   await allSent();
   const row = fresh(before);
   if (!row || unfolded(row)) return;
-  await load(row, `?part=open&at=${encodeURIComponent(row.dataset.key)}`, { swap: "beforeend" });
+  await load(row, `${address}?part=open&at=${encodeURIComponent(row.dataset.key)}`, { swap: "beforeend" });
   linkOf(row).setAttribute("aria-expanded", "true");
 };
 
@@ -105,13 +105,13 @@ export const countTicks = () => {
   weigh(all.filter((tick) => isUndecided(tick.closest(".proposal"))));
 };
 
-/* What approving the selection would do: the server knows what goes along, and counts it once. */
+/* What approving the selection would do: the server knows what is deleted with it, and counts it once. */
 const weigh = (undecided) => {
   const shown = document.getElementById("picked-tokens");
   shown.textContent = "";
   if (!undecided.length) return;
   const query = new URLSearchParams([["part", "picked"], ...undecided.map((tick) => ["pick", tick.value])]);
-  window.htmx.ajax("GET", `?${query}`, { source: shown, target: shown, swap: "innerHTML" }).catch(() => {});
+  window.htmx.ajax("GET", `${address}?${query}`, { source: shown, target: shown, swap: "innerHTML" }).catch(() => {});
 };
 
 export const tick = (row, on) => {

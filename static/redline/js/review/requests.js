@@ -3,6 +3,9 @@
 
 export const form = document.getElementById("review");
 
+/* The address of the review, from any page that shows it. */
+export const address = form.action.replace(/\/decide$/, "");
+
 const RETRY_MS = 4000;
 const groups = document.getElementById("groups");
 
@@ -151,6 +154,8 @@ export const decision = (values, how = {}) => {
   queue.push({ values, ...how });
   sending = sending || Promise.resolve().then(send);
 };
+
+export const isSending = () => sending !== null;
 
 export const allSent = async () => {
   while (sending) await sending;

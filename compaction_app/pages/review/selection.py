@@ -41,6 +41,9 @@ from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.web.pages import redirect, require_valid, status_of, wants_fragment
 
+from .presenter import ReviewDesk
+from .views import closed, page_context
+
 ROWS: Final = 8
 REFUSED_SHOWN: Final = 3
 SUGGESTED: Final = 6
@@ -169,7 +172,7 @@ class SelectionScope:
             *(_suggestion(selection.SelectionKind.TOOL, tool, called[tool]) for tool in tools),
             *(_suggestion(selection.SelectionKind.FILE, path, read[path] - 1) for path in paths),
             *([_suggestion(selection.SelectionKind.THINKING, "", thinking)] if is_thinking else ()),
-            _suggestion(selection.SelectionKind.OLDER, entry.entry_id, older),
+            _suggestion(selection.SelectionKind.OLDER, entry.entry_id, older, "everything older than this"),
         ]
 
     def _older(self, units: Sequence[Unit]) -> list[Suggestion]:
@@ -263,6 +266,7 @@ def _suggestion(kind: selection.SelectionKind, value: str, count: int | None, wo
     return selection.Criterion(kind, value), query, words or selection.Criterion(kind, short).words, count
 
 
+PREVIEW: Final = "selection/find.html#preview"
 NOT_SELECTED: Final = "Nothing was selected."
 VALUE_CHARACTERS: Final = 4_096
 
@@ -309,14 +313,21 @@ class SelectionDecisionForm(SelectionForm):
 def select(request: HttpRequest, run: int) -> HttpResponse:
     """The units of a review that a criterion selects; a POST decides about them, in one step."""
     found = known_run(run)
-    context = {"run": found, "session": found.session, "active_nav": "inbox"}
     try:
         if request.method == "POST":
             return _decide(request, found)
-        context |= _preview(request, scope_of_run(found))
+        shown, status = _preview(request, scope_of_run(found)), 200
     except RedlineError as fault:
-        return _render(request, {**context, "fault": fault}, status_of(fault))
-    return _render(request, context)
+        shown, status = {"fault": fault}, status_of(fault)
+    context = {"run": found, "session": found.session, **_asked(request), **shown}
+    if wants_fragment(request):
+        return render(request, PREVIEW, context)
+    try:
+        desk = ReviewDesk(found)
+        context = page_context(desk, desk.page([desk.first_group()])) | context | {"panel": True}
+    except RedlineError as fault:
+        return closed(request, found, fault)
+    return render(request, "review/review.html", context, status=status)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -347,12 +358,17 @@ def _preview(request: HttpRequest, scope: SelectionScope) -> dict[str, Any]:
     return {"preview": preview, "suggestions": () if wants_fragment(request) else scope.suggestions()}
 
 
-def _render(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
+def _asked(request: HttpRequest) -> dict[str, Any]:
+    """The criterion that an address names, and the address without it."""
     asked = {"by": request.GET.get("by", "pattern"), "what": request.GET.get("what", "")}
-    context = {"asked": asked, "address": request.path, **context}
+    return {"asked": asked, "address": request.path}
+
+
+def _render(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
+    context = {**_asked(request), **context}
     if wants_fragment(request):
         # An error is also shown in place, where it has to replace the last preview.
-        return render(request, "selection/selection.html#preview", context)
+        return render(request, PREVIEW, context)
     return render(request, "selection/selection.html", context, status=status)
 
 
