@@ -164,8 +164,8 @@ def review_agrees(browser: Client, run: Run, size: ContextSize) -> None:
     assert summary.context == size
     for by in Grouping:
         shown = page(browser, f"{here}?by={by}&open=none&more=1")
-        assert values(shown, ".review-bar__gauge data[title]") == {size.tokens}
-        bar = [int(one.attributes["value"] or 0) for one in elements(shown, ".review-bar__gauge data.red")]
+        assert values(shown, ".plan-head__sum data[title]") == {size.tokens}
+        bar = [int(one.attributes["value"] or 0) for one in elements(shown, ".plan-head__sum data.red")]
         assert bar[0] == summary.tokens.approved
         assert set(bar[1:]) <= {summary.tokens.planned, summary.tokens.goal}
         rows = [one for one in elements(shown, ".group__row") if one.css("[name=approve_group]")]

@@ -194,7 +194,7 @@ def require_same_plan(run: Run, shown: str, mark: str) -> None:
     if shown not in ("", mark):
         raise Conflict(
             "planned_anew",
-            f"Run {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
+            f"Plan {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
         )
 
 

@@ -33,7 +33,7 @@ from compaction_app.planning.snapshots import Prepared, mark_of, open_snapshot_t
 from compaction_app.review.grouped_review import GroupedReview, decision_report
 from compaction_app.review.lines import Outline, file_history, target_of, target_words
 from compaction_app.runs.commands import require_writable, start_run
-from compaction_app.runs.reviews import decide, reviewed
+from compaction_app.runs.reviews import decide, require_same_plan, reviewed
 from compaction_app.runs.unseen_proposals import mark_seen
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import ContextSize
@@ -376,11 +376,7 @@ def _decide(request: HttpRequest, run: Run) -> HttpResponse:
     form = SelectionDecisionForm(request.POST)
     require_valid(form, "Nothing was decided. Load the page again.")
     values, kind = form.cleaned_data, form.kind
-    if values["mark"] != mark_of(run):
-        raise Conflict(
-            "planned_anew",
-            f"Run {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
-        )
+    require_same_plan(run, values["mark"], mark_of(run))
     targets = scope_of_run(run).targets(form.criterion, kind)
     _require_as_offered(form.offered, len(targets), "Nothing was decided.")
     before = GroupedReview(run)

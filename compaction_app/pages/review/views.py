@@ -249,7 +249,7 @@ KEYS: Final = (
     ("u", "undo the last step, and go to it"),
     ("/", "search: a text, or a /pattern/"),
     ("f", "filter by tool, kind, reason or size"),
-    ("c", "what surrounds it"),
+    ("v", "what is around it"),
     ("o", "open it in the session"),
     ("g c", "to Confirm"),
     ("g t", "to the tree"),

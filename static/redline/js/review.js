@@ -344,7 +344,7 @@ const keys = {
   "shift ArrowDown": () => extend(1),
   "shift ArrowUp": () => extend(-1),
   u: undo,
-  c: surroundings,
+  v: surroundings,
   o: linked("[data-session]"),
   m: linked("[data-like]"),
   "/": find,

@@ -211,7 +211,7 @@ def test_the_number_beside_a_button_is_what_it_moves(browser, redline, root, nam
         if kind in IN_WORDS:
             assert expected in as_shown, what
         elif expected is not None:
-            is_held = moved == 0 and shown.pressed_unsigned and "may not go" in status
+            is_held = moved == 0 and shown.pressed_unsigned and "cannot be deleted" in status
             assert abs(moved - expected) <= 1 or is_held, what
         assert shown_number(status.rpartition(":")[2]) in as_shown, what
         made_step = last if kind == "undo" else reviewed(run).last

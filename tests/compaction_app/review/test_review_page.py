@@ -296,6 +296,44 @@ def test_an_open_proposal_shows_source_reason_and_pair_and_is_remembered_as_open
     assert text_of(element(part, ".proposal__open")) == text_of(element(shown, ".proposal__open"))
 
 
+def test_what_was_opened_is_marked_in_its_row_its_group_and_the_head_and_can_be_filtered(browser, run):
+    first, *others = leads(run)
+    before = page(browser, run, "?by=tool")
+    assert texts(before, ".group__opened") == [f"0 of {len(others) + 1} opened"]
+    assert not elements(before, "li .seen.is-opened")
+    part = browser.get(f"/plans/{run.pk}?by=tool&part=open&at={ref_of(first)}", headers=HTMX)
+    swapped = {str(one.id): text_of(one) for one in elements(part, "[hx-swap-oob]")}
+    assert swapped.keys() <= set(ids(before))
+    assert f"1 of {len(others) + 1} opened" in swapped.values()
+    assert f"Opened 1 of {len(others) + 1}" in swapped.values()
+    after = page(browser, run, "?by=tool")
+    assert len(elements(after, "li .seen.is-opened")) == 1
+    assert f"Opened 1 of {len(others) + 1}" in text_of(element(after, "#bar"))
+    assert f"Not opened {len(others)}" in texts(after, "#chips a")
+    left = page(browser, run, "?by=tool&unopened=1")
+    assert shown_entries(left)
+    assert first.entry_id not in shown_entries(left)
+    assert len(shown_entries(left)) == len(others)
+
+
+def test_one_button_approves_everything_that_it_counts_and_leads_to_confirm(browser, run):
+    shown = page(browser, run)
+    (button,) = elements(shown, "button[formaction]")
+    assert text_of(button) == f"Approve all {len(leads(run))} and confirm"
+    assert button.attributes["form"] == "review"
+    sent = {name: values(shown, name)[0] for name in ("seen", "mark")}
+    answer = browser.post(str(button.attributes["formaction"]), sent)
+    assert (answer.status_code, answer["Location"]) == (303, f"/plans/{run.pk}/confirm")
+    assert review_of(run).undecided == 0
+    assert not elements(page(browser, run), "button[formaction]")
+    post(browser, run, undo="1")
+    decide(run, Kind.REJECT, leads(run)[:1], NOW)
+    decide(run, Kind.APPROVE, leads(run)[1:2], NOW)
+    (rest,) = elements(page(browser, run), "#sums button[formaction]")
+    assert text_of(rest) == f"Approve the other {len(leads(run)) - 2} and confirm"
+    assert browser.post(str(rest.attributes["formaction"]), sent).status_code == 409, "an older version is refused"
+
+
 def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser, run):
     assert "nothing approved yet" in text_of(page(browser, run))
     post(browser, run, approve=ref_of(leads(run)[0]))
@@ -369,13 +407,12 @@ def test_what_goes_along_is_in_the_number_on_the_button_and_in_the_status(browse
     assert (review_of(run).accepted, review_of(run).undecided) == (0, 1)
 
 
-def test_the_page_has_one_title_and_one_button_that_approves_everything_and_leads_to_confirm(browser, run):
+def test_the_page_has_one_title_and_the_tabs_of_its_plan(browser, run):
     shown = page(browser, run)
     assert texts(shown, "h1") == [f"Review of plan {run.pk}"]
     assert not elements(shown, "button[name=approve_all], button[name=reject_all]")
-    (button,) = elements(shown, "button[formaction]")
-    assert text_of(button) == f"Approve all {len(leads(run))} and confirm"
-    assert button.attributes["formaction"] == f"/plans/{run.pk}/approve-rest"
+    assert text_of(element(shown, ".page-tabs [aria-current]")) == f"Review {len(leads(run))}"
+    assert f"/plans/{run.pk}/log" in addresses(shown)
 
 
 def test_the_rest_of_a_group_is_loaded_in_parts(browser, known_root, monkeypatch):

@@ -173,6 +173,16 @@ def test_more_reads_of_the_same_file_are_offered(browser, known_root):
     assert "all reads of src/a.py but the last 2" in suggested(shown(browser, run, "like=e3"))
 
 
+def test_a_selection_is_a_panel_of_the_review_whose_links_lead_back_to_it(browser, run):
+    page = shown(browser, run, "by=tool&what=bash")
+    assert elements(page, ".columns--panel .selection form")
+    assert not elements(page, "#map")
+    assert elements(page, "section.group .proposal")
+    lines = [str(one.attributes["href"]) for one in elements(page, ".disclose, .proposal__what, #chips a")]
+    assert lines
+    assert all(line.startswith(f"/plans/{run.pk}?") for line in lines)
+
+
 def test_in_place_only_the_preview_is_sent_and_a_run_that_was_not_planned_has_none(browser, run):
     page = shown(browser, run, "by=tool&what=bash", **HTMX)
     assert texts(page, ".selection form button")
