@@ -30,7 +30,7 @@ from sessions_app.sessionlog.tree import NO_PARENT, SessionTree, labels
 from sessions_app.sessionlog.tree_rows import TreeRows
 from sessions_app.storage.session_loader import read_place, tally_of
 
-VIEWS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
+VIEWS: Final = {"sees": "What the model sees", "all": "Everything", "removed": "Deleted"}
 """The views, with their names."""
 
 

@@ -21,14 +21,14 @@ from django.views.decorators.http import require_safe
 from compaction_app.changes.offers import offers_of
 from compaction_app.core.states import FINISHED
 from compaction_app.entries import view as entry_view
-from compaction_app.entries.branch_export import FORMS, BranchExport, export_name, note_of
+from compaction_app.entries.branch_export import FORMS, BranchExport, export_name
 from compaction_app.entries.branches import VIEWS, branch_state, find_leaf
 from compaction_app.entries.links import place_address
 from compaction_app.lookups import known_session
 from compaction_app.models import Run
 from compaction_app.rendering.pictures import Picture
 from compaction_app.runs.streaming import stream
-from sessions_app.agents.registry import reader_named, readers_of
+from sessions_app.agents.registry import reader_named
 from sessions_app.disk.files import opened, pread
 from sessions_app.document.document import Document, indexed_texts
 from sessions_app.index.indexer import index_file, select_reader
@@ -218,7 +218,6 @@ def session_context(request: HttpRequest, found: Session, entry: str = "") -> di
 def _page_context(found: Session, shown: dict[str, Any], leaf: str, form: str) -> dict[str, Any]:
     """The parts of a page besides its entries. Raises BadInput and SystemFailure."""
     state, view, start, end = (shown[name] for name in ("state", "view", "start", "end"))
-    form_of_summaries = state.reading.agent.format.summary_format
     here = state.listed[view][start].id if start else ""
     activity = presenter.live_signs(found, timezone.now())
     return {
@@ -228,19 +227,10 @@ def _page_context(found: Session, shown: dict[str, Any], leaf: str, form: str) -
         "title": presenter.page_title(found, activity),
         "begin": presenter.view_address(found, view, leaf),
         "other_texts": f"{presenter.view_address(found, view, leaf, here)}&{TEXTS}={OTHER[form]}",
-        "export_forms": FORMS,
-        "export_note": note_of(found.agent, found.real_path(), "all"),
-        "readers": readers_of(found.agent),
-        "is_old": found.is_old,
-        "relatives": presenter.relatives_of(found),
-        "is_headless": not found.has_header,
+        "started_by": presenter.starting_call(found),
         "offered": offers_of(found, state).offered,
-        "can_summarise": form_of_summaries is not None
-        and form_of_summaries.honours_compactions
-        and not found.read_only,
         "planned": _waiting_plan(found),
         "drafts": found.drafts.unfinished().order_by("-pk")[:1],
-        "can_plan": found.has_header and not found.is_old and (not found.read_only or found.can_hand_off),
         "active_nav": "sessions",
     }
 
