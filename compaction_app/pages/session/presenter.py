@@ -37,7 +37,7 @@ from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.sessionlog.text import duration_words, plural, spoken, title_of
+from sessions_app.sessionlog.text import command_words, duration_words, plural, spoken, title_of
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import read_texts
 from sessions_app.templatetags.formatting import escape_line, heading, in_measure
@@ -429,6 +429,7 @@ def rail_of(session: Session, state: BranchState, here: Entry | None) -> dict[st
             "entry": entry,
             "title": titles[entry.id],
             "facts": turn_facts(state, number),
+            "is_command": entry.id in state.commands,
             # Whether the previous shown turn began on another day.
             "begins_day": not is_one_day and (not place or days[place] != days[place - 1]),
             "events": events[number][:EVENTS_SHOWN],
@@ -472,7 +473,10 @@ def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[st
     fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
     for entry_id, texts in read_texts(session.real_path(), fingerprint, unknown).items():
         blocks = state.tree.entry(entry_id).blocks
-        state.titles[entry_id] = title_of(texts.joined(blocks), TITLE_CHARACTERS)
+        text = texts.joined(blocks)
+        state.titles[entry_id] = title_of(text, TITLE_CHARACTERS)
+        if command_words(text):
+            state.commands.add(entry_id)
     return {entry.id: state.titles.get(entry.id, "") for entry in users}
 
 
