@@ -76,7 +76,7 @@ def chosen_provider(name: str) -> str:
     return next((one.name for one in known if one.usable), "")
 
 
-ACTIVE_NAV = {"active_nav": "settings"}
+ACTIVE_NAV = {"active_nav": "settings", "tab": "models"}
 OUTPUT_LIMIT: Final = 8_192
 """The output limit that is filled in for a new model, in tokens."""
 
