@@ -30,14 +30,14 @@ _SUPERSEDED: Final = (
     ("older", "Older than a later read or edit"),
 )
 REPEATED: Final = "The same output again"
-SWAPPED: Final = "Deleted so that others can stay"
+SWAPPED: Final = "Deleted so that others can be kept"
 PRUNED: Final = "Older than the newest {} tokens of tool results"
-ONLY_HERE: Final = "Holds names found nowhere else"
+ONLY_HERE: Final = "Has names that are mentioned nowhere else"
 NO_REASON: Final = "Without a reason"
 OTHERS: Final = "Other reasons, each given once"
 _TITLES: Final = (
     (r"an output that is empty", "Empty outputs"),
-    (r"a part of an output that has to stay with its call", "Parts of outputs that stay with their calls"),
+    (r"a part of an output that has to stay with its call", "Parts of outputs that are kept with their calls"),
     (rf".*; {reasons.NOT_MENTIONED}", "Nothing later mentions it"),
     (rf".*; {reasons.NO_NAMES}", "Holds no names"),
     (rf"(?:a long|an) old output( of .+)?; {reasons.ELSEWHERE}", "Old outputs{}, names found elsewhere"),

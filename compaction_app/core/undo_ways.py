@@ -33,7 +33,7 @@ class UndoWay(WordedEnum):
     EDITS = (
         "edits",
         "One or more lines are appended to the session; with them the model sees these entries again, in their place. "
-        "What was said since stays.",
+        "What was said since is kept.",
     )
     FORK = (
         "fork",
@@ -48,7 +48,7 @@ class UndoWay(WordedEnum):
     ROWS = (
         "rows",
         "The rows of the agent's database become what they were, if nobody has changed them since. "
-        "What was said since stays.",
+        "What was said since is kept.",
     )
 
     @property

@@ -194,7 +194,7 @@ def require_same_plan(run: Run, shown: str, mark: str) -> None:
     if shown not in ("", mark):
         raise Conflict(
             "planned_anew",
-            f"Run {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
+            f"Plan {run.pk} was resumed and made again since this page was loaded. Nothing was decided. Reload it.",
         )
 
 
@@ -240,9 +240,7 @@ def _require_reviewable(run: Run) -> None:
     run.state, since = row if row is not None else (RunState.FAILED, None)
     run.require_state(REVIEWABLE, NOT_DECIDED)
     if since is not None:
-        raise Conflict(
-            "being_committed", f"The approved plan of run {run.pk} is being written right now. {NOT_DECIDED}"
-        )
+        raise Conflict("being_committed", f"Plan {run.pk} is being written right now. {NOT_DECIDED}")
 
 
 # ---- computed from the rows ------------------------------------------------------------------------------
