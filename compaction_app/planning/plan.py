@@ -43,7 +43,7 @@ from sessions_app.sessionlog.text import is_noise
 from .hook_runner import HookAnswers, SuppliedPlan, before_compact, choose_supplied
 from .model_registry import ResolvedModel, endpoint_of, level_taken, model_named
 
-OWN_SOURCE: Final = "this run"
+OWN_SOURCE: Final = "this plan"
 PLAN_SETTINGS: Final = (
     CompactionSetting(
         "compression_ratio",
@@ -317,11 +317,11 @@ def model_of_run(run: Run) -> ResolvedModel | None:
     """
     if not is_llm(run.planner):
         return None
-    model = confirmed_model(run.planner, run.base_url, f"run {run.pk} was started for", "Start a new run.")
+    model = confirmed_model(run.planner, run.base_url, f"plan {run.pk} was started for", "Plan again.")
     if run.automatic and not model.agreed:
         raise BadInput(
             "not_agreed",
-            f"Automatic planning with {model.planner} is no longer allowed. Nothing was sent. Start a run by hand.",
+            f"Automatic planning with {model.planner} is no longer allowed. Nothing was sent. Start a plan yourself.",
         )
     return model
 

@@ -110,7 +110,7 @@ def test_a_run_keeps_every_step_and_proposes_the_chosen_targets_with_their_origi
 def test_requested_parameters_are_kept_with_their_sources_and_a_snapshot_with_its_texts(session):
     run = planned(session, compression_ratio=0.7, preserve_recent=None, query="the parser")
     assert run.parameters == {"compression_ratio": 0.7, "preserve_recent": 2, "query": "the parser"}
-    assert run.sources == {"compression_ratio": "this run", "preserve_recent": "default", "query": "this run"}
+    assert run.sources == {"compression_ratio": "this plan", "preserve_recent": "default", "query": "this plan"}
     kept = snapshot_of(run)
     texts = read_snapshot_texts(session.real_path(), kept.prepared)
     assert len(texts) == len(kept.transcript) == session.entry_count
@@ -207,7 +207,7 @@ def killed(session: Session, redline: Installation, provider: ScriptedProvider) 
     """A run whose worker, a separate process, was killed after its first deletions: its model sends nothing more."""
     add_scripted(provider, "stalls")
     run = started(session, "scripted/stalls")
-    child = redline.start("worker", "--run", run.pk)
+    child = redline.start("worker", "--plan", run.pk)
     wait_until(Proposal.objects.filter(run=run).exists)
     child.kill()
     child.communicate()
@@ -321,7 +321,7 @@ def test_the_list_of_runs_takes_a_handful_of_queries(browser, session):
     browser.get("/inbox")
     with CaptureQueriesContext(connection) as queries:
         page = browser.get("/inbox")
-    assert text_of(page).count("replaced by a later run") == 30
+    assert text_of(page).count("replaced by a later plan") == 30
     assert len(queries) <= 7
 
 
@@ -385,7 +385,7 @@ def test_the_log_says_where_a_worker_failed_and_nothing_of_what_it_read(session,
     stubborn(Mock(side_effect=ValueError("a secret of the session")))
     run = started(session, "stubborn")
     with kept_log(redline.data) as path:
-        ended = redline.call("worker", "--run", run.pk)
+        ended = redline.call("worker", "--plan", run.pk)
     seen = path.read_text(encoding="utf-8")
     assert ended.code == 1
     assert not missing(seen, f"run {run.pk} failed", "test_runs.py", "  ValueError\n")

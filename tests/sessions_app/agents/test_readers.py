@@ -464,7 +464,7 @@ def test_only_atomic_honours_what_redline_writes():
 def test_a_writer_that_all_versions_honour_needs_no_version():
     reading = choose_reader((), agent="codex", version_of=installed())
     assert (reading.reader.name, reading.is_guess) == ("codex", False)
-    assert "all honour the writer compacted" in reading.reason
+    assert "all honour compacted" in reading.reason
     older = choose_reader((), agent="codex", version_of=installed(codex=(0, 104, 0)))
     assert (older.reader.name, older.is_guess) == ("codex-0.104", False)
     assert choose_reader((), agent="claude-code", version_of=installed()).is_guess
@@ -496,8 +496,8 @@ def test_without_an_installed_agent_the_lines_tell_the_version(agent, recorded, 
 @pytest.mark.parametrize("known", [{}, {"agent": "atomic"}])
 def test_a_writer_that_other_versions_honour_is_refused_with_the_way_to_it(known):
     reading = chosen_for(user("x"), **known)
-    words = ("--reader atomic-0.8", reading.reason)
+    words = ("--open-as atomic-0.8", reading.reason)
     assert refusal(lambda: reading.writer("context-compaction"), *words) == "2 unknown_writer"
     with pytest.raises(BadInput) as caught:
         reading.writer("boundary")
-    assert "--reader" not in caught.value.message, "no reader of this format honours it"
+    assert "--open-as" not in caught.value.message, "no reader of this format honours it"

@@ -54,7 +54,7 @@ def test_a_session_is_named_by_a_short_id_by_its_own_or_by_its_number(redline, t
 def test_every_command_that_reads_a_session_takes_its_id(redline):
     taking = {name for name, one in completion._commands() if one.takes_session}
     assert set(commands()) - taking == {
-        *("address", "ask", "audit", "bench", "check_vectors", "completion", "connect", "fake_provider"),
+        *("address", "ask", "audit", "check_vectors", "completion", "connect", "fake_provider"),
         *("models", "restore", "review", "search", "serve", "sessions", "token", "worker"),
     }
 
@@ -97,14 +97,14 @@ def test_without_a_name_the_newest_session_of_this_directory_is_taken(redline, t
         found = redline.call(command)
         named = Session.objects.get(relative_path="new.jsonl")
         words = f"{named.short_id} “Mend the parser.” (Atomic)"
-        assert (found.code, found.err) == (0, f"The newest session of this directory is {words}: {newest}\n")
+        assert (found.code, found.err) == (0, f"The newest session of this folder is {words}: {newest}\n")
     refused = redline.call("review")
     assert (refused.code, f"redline compact {named.short_id}" in refused.err) == (2, True)
     planned = redline.call("compact")
     assert (planned.code, f"Session: {words}" in planned.out, str(newest) in planned.out) == (5, True, True)
     run = plan_session(named)
     found = redline.call("review")
-    assert (found.code, f"Its newest plan is run {run.pk}." in found.err) == (0, True)
+    assert (found.code, f"Its newest plan is number {run.pk}." in found.err) == (0, True)
     assert f"run {run.pk}" in found.out.lower()
     monkeypatch.chdir(newest.parent)
     os.utime(redline.sessions / "elsewhere.jsonl")
