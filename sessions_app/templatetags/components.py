@@ -26,6 +26,7 @@ register = template.Library()
 
 MOMENT_FORMS: Final = {
     "clock": "%H:%M",
+    "weekday": "%a %H:%M",
     "day": "%-d %b",
     "date": "%A, %-d %B %Y",
     "minute": "%-d %b %Y, %H:%M",
@@ -52,6 +53,13 @@ def icon(name: str, size: str = "", label: str = "") -> SafeString:
         format_html('aria-label="{}"', label) if label else mark_safe('aria-hidden="true"'),
         name,
     )
+
+
+@register.simple_tag
+@cache
+def agent_name(key: str, label: str) -> SafeString:
+    """An agent by its shape and name: a shape is told from another faster than a word."""
+    return format_html('<span class="agent">{}{}</span>', icon(f"agent-{key}", "small") if key else "", label)
 
 
 @register.simple_tag
