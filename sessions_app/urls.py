@@ -17,5 +17,6 @@ urlpatterns = [
     path("log-out", pages.log_out, name="log_out"),
     path("theme", pages.choose_theme, name="theme"),
     path("search", search.results, name="search"),
+    path("go", search.palette, name="palette"),
     path("settings", settings.settings_page, name="settings"),
 ]

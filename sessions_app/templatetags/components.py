@@ -65,8 +65,9 @@ def agent_name(key: str, label: str) -> SafeString:
 @register.simple_tag
 @cache
 def key(names: str, words: str) -> SafeString:
-    """A row in a page's list of keys: the names of keys, separated by blanks, and their effect."""
-    keys = format_html_join(" ", "<kbd>{}</kbd>", ((name,) for name in names.split()))
+    """A row in a page's list of keys: the names of keys, separated by blanks, and their effect. `Ctrl_K` is Ctrl and K
+    together."""
+    keys = format_html_join(" ", "<kbd>{}</kbd>", ((name.replace("_", " "),) for name in names.split()))
     return format_html("<dt>{}</dt><dd>{}</dd>", keys, words)
 
 
