@@ -89,6 +89,7 @@ TEMPLATES = [
                 "compaction_app.runs.unseen_proposals.badge",
                 "compaction_app.pages.handshakes.waiting_on_page",
                 "sessions_app.web.pages.theme",
+                "redline.page_help.page_help",
             ],
             "builtins": [
                 "compaction_app.templatetags.addresses",

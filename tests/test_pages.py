@@ -107,7 +107,7 @@ def test_a_full_window_is_due_and_a_narrowed_list_says_so(browser, idle_root, se
     add_session(idle_root, "a.jsonl", chain(user("full"), answer))
     page = browser.get("/?show=due")
     assert "full" in text_of(page)
-    assert elements(page, ".mark--due")
+    assert elements(page, ".mark--strong")
 
 
 # ---- a session -------------------------------------------------------------------------------------------

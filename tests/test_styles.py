@@ -23,6 +23,7 @@ VARIABLE: Final = "…"
 DRAWN: Final = {
     "band--…": ("quiet",),
     "field--…": ("style",),
+    "sessions__…": ("agent", "context", "session", "size", "used"),
     "tie--…": ("first", "last", "mid", "none", "through"),
     "is-…": ("approved", "faint", "kept", "lost", "new", "none", "open", "pair", "refused", "rejected", "struck"),
     "kind--…": tuple(KINDS),
@@ -30,7 +31,7 @@ DRAWN: Final = {
 }
 """Classes that a template completes with a variable, and the values used by pages."""
 ICON_SIZE: Final = re.compile(r'\{% icon [^%]*size="(\w+)"')
-UNSTYLED: Final = {"hit__text--assistant", "tie--through"}
+UNSTYLED: Final = {"hit__text--assistant", "sessions__session", "tie--through"}
 """Classes that look like their block."""
 
 

@@ -7,8 +7,6 @@ LISTING_SECONDS. Changes take precedence over the backlog, so that a live sessio
 others have been indexed.
 """
 
-import os
-import secrets
 import stat
 import time
 from collections import deque
@@ -18,19 +16,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from django.conf import settings
-
-from sessions_app.agents.demo import demo_session
 from sessions_app.agents.registry import keeps_database
 from sessions_app.disk.discovery import discover, fault_of_root
-from sessions_app.disk.files import reported
 from sessions_app.disk.watcher import PathChanges, Watcher, databases_in
-from sessions_app.models import Session
 from sessions_app.server.broadcast import SESSIONS, publish
 from sessions_app.sessionlog.errors import RedlineError
 
 from . import index_store
 from .context_window_lookup import refresh_windows
+from .demo_session import offer_demo
 from .indexer import IndexTotals, ReadOptions, batches, index_batch
 from .progress import Indexing, ReadSoFar
 from .roots import configured_roots, discover_in, managed_root, record_unread
@@ -334,29 +328,3 @@ def _found_in(directories: Iterable[Path]) -> set[Path]:
             # It has been removed again, or was not a directory.
             continue
     return found
-
-
-DEMO_FILE: Final = "demo.jsonl"
-DEMO_MARKER: Final = "demo_made"
-"""A file in the data directory that records that the demo was created."""
-
-
-def offer_demo() -> Path | None:
-    """Write the demo if nothing was ever indexed and it was never created; otherwise None.
-
-    Raises SystemFailure.
-    """
-    marker = settings.REDLINE_DATA_DIR / DEMO_MARKER
-    path = managed_root() / DEMO_FILE
-    if marker.exists() or path.exists() or Session.objects.exists():
-        return None
-    draft = path.with_name(f".{DEMO_FILE}.{secrets.token_hex(4)}")
-    data, ended = demo_session()
-    with reported(path, "The demo session was not made."):
-        draft.write_bytes(data)
-        draft.chmod(0o600)
-        # As old as its last entry, so that it does not count as live.
-        os.utime(draft, (ended.timestamp(), ended.timestamp()))
-        draft.replace(path)
-        marker.touch()
-    return path

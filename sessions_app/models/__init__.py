@@ -22,6 +22,7 @@ import msgspec
 from django.conf import settings
 from django.db import connection, models
 from django.db.models import F, Q
+from django.db.models.functions import Concat
 
 from sessions_app.agents.base import Agent, AgentSettings
 from sessions_app.agents.registry import AGENTS, READERS, agent_by, agent_of, agent_with_reader, key_of_reader
@@ -168,6 +169,11 @@ class SessionQuerySet(models.QuerySet["Session"]):
         """The session at a path."""
         found = self.select_related("root").filter(relative_path__endswith=path.name)
         return next((one for one in found if one.path == path), None)
+
+    def with_path(self) -> Self:
+        """The sessions with their paths as text in `at`, to compare them in the database."""
+        at = Concat("root__path", models.Value("/"), "relative_path", output_field=models.TextField())
+        return self.annotate(at=at)
 
     def originals(self) -> Self:
         """The sessions that are not forks of indexed ones, which have the same texts."""

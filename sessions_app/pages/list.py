@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,7 +29,10 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from sessions_app import introduction
+from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import AGENTS, key_of_reader
+from sessions_app.index.demo_session import DEMO_FILE
 from sessions_app.index.progress import latest
 from sessions_app.index.roots import managed_path, shown_roots
 from sessions_app.index.session_locks import OpenSessions, open_sessions
@@ -37,12 +41,30 @@ from sessions_app.server.broadcast import SESSIONS
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.web.page_socket import PageConsumer
 from sessions_app.web.pages import number_in, wants_fragment
-from sessions_app.web.session_badges import find_badges
+from sessions_app.web.session_badges import (
+    MarkPlace,
+    SessionBadge,
+    find_badges,
+    marks_of,
+    needing_you,
+    parents_of,
+)
 
 PAGE_SIZE: Final = 60
 CHOICES: Final = 200
 """The maximum number of projects, or models, to choose from."""
-SHOW: Final = ("all", "due", "live", "damaged", "compacted", "subagents")
+TABS: Final[Mapping[str, str]] = {
+    "all": "All",
+    "needs": "Needs you",
+    "due": "Almost full",
+    "live": "Live",
+    "compacted": "Compacted",
+    "damaged": "Damaged",
+    "subagents": "Subagents",
+}
+"""The filters of the list, and their words."""
+MARKS: Final = 2
+"""The maximum number of marks in a row; the others are counted."""
 SORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "used": ("-last_used", "pk"),
     "name": ("title", "pk"),
@@ -72,7 +94,7 @@ class ListFilters:
         """The filters in a URL's query; unknown values are ignored."""
         page = number_in(query.get("page", ""), 6)
         return cls(
-            show=query["show"] if query.get("show") in SHOW else "all",
+            show=query["show"] if query.get("show") in TABS else "all",
             text=query.get("q", "").strip()[:200],
             project=query.get("project", ""),
             agent=query.get("agent", ""),
@@ -91,13 +113,75 @@ class ListFilters:
 
 
 class ListColumn(NamedTuple):
-    """A heading of the table; with a URL if the table can be sorted by it."""
+    """A heading of the table, and what the table can be sorted by there."""
+
+    name: str
+    headings: list[SortedBy]
+
+    @property
+    def sorted(self) -> str:
+        """`ascending` or `descending` if the table is sorted by it."""
+        return next((heading.sorted for heading in self.headings if heading.sorted), "")
+
+
+class SortedBy(NamedTuple):
+    """A label; with a URL if the table can be sorted by it."""
 
     label: str
-    number: bool = False
     address: str = ""
     sorted: str = ""
-    """`ascending` or `descending` if the table is sorted by it."""
+
+
+class ListRow(NamedTuple):
+    """A session in the list, with its most urgent marks and the others."""
+
+    session: Session
+    marks: list[SessionBadge]
+    more: list[SessionBadge]
+
+    @property
+    def more_words(self) -> str:
+        return ", ".join(mark.words for mark in self.more)
+
+    @property
+    def needs_you(self) -> bool:
+        """Whether it waits for its user, or is about to be compacted by its agent."""
+        return bool(self.session.due) or any(mark.needs_you for mark in (*self.marks, *self.more))
+
+
+class AgentChip(NamedTuple):
+    """An agent, the number of its sessions, and the list with or without this filter."""
+
+    agent: Agent
+    sessions: int
+    is_chosen: bool
+    address: str
+
+
+class DayGroup(NamedTuple):
+    """The sessions of a page that were last used at about the same time. Without a name, it is the whole page."""
+
+    name: str
+    sessions: int
+    """The number of sessions on all pages."""
+    form: str
+    """The form of their times: see `components.MOMENT_FORMS`."""
+    rows: list[ListRow]
+
+    @property
+    def waiting(self) -> int:
+        """The number of agents that wait, on this page."""
+        marks = [mark for row in self.rows for mark in (*row.marks, *row.more)]
+        return sum(mark.place == MarkPlace.WAITS for mark in marks)
+
+
+class _Day(NamedTuple):
+    """A group of the list by its name, and when it begins; the last one has no beginning."""
+
+    key: str
+    name: str
+    form: str
+    since: datetime | None
 
 
 def browse(choice: ListFilters, now: datetime) -> dict[str, Any]:
@@ -109,20 +193,24 @@ def browse(choice: ListFilters, now: datetime) -> dict[str, Any]:
     roots = shown_roots()
     held = open_sessions((root.path, root.agent) for root in roots)
     filters = _filters(now, held)
-    totals, managed = _totals(shown), str(managed_path())
+    totals, managed = _totals(shown, choice), str(managed_path())
     projects, models = _projects_and_models(shown)
     matching = _matching(shown, choice, now)
-    counts = matching.aggregate(**{name: Count("pk", filter=found) for name, found in filters.items()})
+    days = _days(now)
+    counts = matching.aggregate(
+        **{name: Count("pk", filter=found) for name, found in filters.items()},
+        **{day: Count("pk", filter=filters[choice.show] & found) for day, found in _conditions(days).items()},
+    )
     chosen = matching.filter(filters[choice.show]).for_display().order_by(*SORTS[choice.sort])
     paginator = Paginator(chosen, PAGE_SIZE)
     paginator.count = counts[choice.show]  # known already: it is not counted again
     page = paginator.get_page(choice.page)
-    badges = find_badges([session.pk for session in page.object_list])
+    rows = _rows(page.object_list, held, now)
     listed = [
         {
             "path": root.path,
             # The agent that writes to it, unless that is detected by path.
-            "agent": AGENTS[root.agent].label if root.agent in AGENTS else "",
+            "agent": AGENTS.get(root.agent),
             "exists": Path(root.path).exists(),
             "kept": root.path == managed,
             "fault": latest.faults.get(root.path, ""),
@@ -133,20 +221,18 @@ def browse(choice: ListFilters, now: datetime) -> dict[str, Any]:
     ]
     return {
         "choice": choice,
-        # Each session with why it is live, if it is, and badges from other parts of Redline.
-        "rows": [
-            (session, _live_reason(session, held, now), badges.get(session.pk, ())) for session in page.object_list
-        ],
+        "groups": _by_day(rows, days, counts) if choice.sort == "used" else _undivided(rows),
         "managed": managed,
         "columns": _columns(choice),
         "tabs": [
-            (name == choice.show, name.capitalize(), counts[name], choice.address(show=name))
-            for name in SHOW
+            (name == choice.show, words, counts[name], choice.address(show=name))
+            for name, words in TABS.items()
             if name != "subagents" or totals["subagents"]
         ],
         "projects": projects,
         "models": models,
         "totals": totals,
+        "introduction": introduction.shown(totals["sessions"], totals["own"]),
         "roots": listed,
         # Those that agents write to.
         "searched": [root for root in listed if not root["kept"]],
@@ -158,31 +244,74 @@ def browse(choice: ListFilters, now: datetime) -> dict[str, Any]:
     }
 
 
+def _rows(sessions: Sequence[Session], held: OpenSessions, now: datetime) -> list[ListRow]:
+    badges, parents = find_badges([session.pk for session in sessions]), parents_of(sessions)
+    rows = []
+    for session in sessions:
+        marks = marks_of(session, _live_reason(session, held, now), badges.get(session.pk, ()), parents)
+        rows.append(ListRow(session, marks[:MARKS], marks[MARKS:]))
+    return rows
+
+
+def _days(now: datetime) -> list[_Day]:
+    """The groups of the list, the latest first; the last one has the sessions that were never used, too."""
+    today = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    return [
+        _Day("today", "Today", "clock", today),
+        _Day("yesterday", "Yesterday", "clock", today - timedelta(days=1)),
+        _Day("week", "This week", "weekday", today - timedelta(days=6)),
+        _Day("older", "Older", "ago", None),
+    ]
+
+
+def _conditions(days: Sequence[_Day]) -> dict[str, Q]:
+    """The condition for the sessions of each day: since its beginning, and before the next one's."""
+    found, before = {}, Q()
+    for day in days:
+        found[day.key] = before & (Q() if day.since is None else Q(last_used__gte=day.since))
+        before = Q(last_used__lt=day.since) | Q(last_used=None)
+    return found
+
+
+def _by_day(rows: Sequence[ListRow], days: Sequence[_Day], counts: Mapping[str, int]) -> list[DayGroup]:
+    """The rows of a page in groups; days without a row are omitted."""
+    groups = [DayGroup(day.name, counts[day.key], day.form, []) for day in days]
+    for row in rows:
+        used = row.session.last_used
+        of_row = (day.since is None or (used is not None and used >= day.since) for day in days)
+        groups[list(of_row).index(True)].rows.append(row)
+    return [group for group in groups if group.rows]
+
+
+def _undivided(rows: list[ListRow]) -> list[DayGroup]:
+    return [DayGroup("", len(rows), "ago", rows)] if rows else []
+
+
 def _columns(choice: ListFilters) -> list[ListColumn]:
-    def sortable(label: str, sort: str, number: bool = False) -> ListColumn:
+    def by(label: str, sort: str) -> SortedBy:
         direction = "ascending" if sort == "name" else "descending"
-        return ListColumn(label, number, choice.address(sort=sort), direction if sort == choice.sort else "")
+        return SortedBy(label, choice.address(sort=sort), direction if sort == choice.sort else "")
 
     return [
-        sortable("Session", "name"),
-        ListColumn("Agent and model"),
-        sortable("Context tokens", "context"),
-        sortable("Entries", "entries", number=True),
-        sortable("Size", "size", number=True),
-        sortable("Last used", "used", number=True),
+        ListColumn("session", [by("Session", "name")]),
+        ListColumn("agent", [SortedBy("Agent, model")]),
+        ListColumn("context", [by("Context", "context")]),
+        ListColumn("size", [by("Entries", "entries"), by("size", "size")]),
+        ListColumn("used", [by("Last used", "used")]),
     ]
 
 
 def _live_reason(session: Session, held: OpenSessions, now: datetime) -> str:
     agent = held.agent_of(session)
     if agent:
-        return f"open in {agent}"
-    return "just written to" if session.is_live(now) else ""
+        return f"Open in {agent}"
+    return "Just written to" if session.is_live(now) else ""
 
 
 def _filters(now: datetime, held: OpenSessions) -> dict[str, Q]:
     return {
         "all": Q(is_subagent=False),
+        "needs": needing_you() & Q(is_subagent=False),
         "due": DUE & Q(is_subagent=False),
         "live": live(now) | held.query,
         "damaged": Q(damage_count__gt=0) | ~Q(broken="") | ~Q(fault=""),
@@ -206,24 +335,33 @@ def _matching(found: SessionQuerySet, choice: ListFilters, now: datetime) -> Ses
     return found
 
 
-def _totals(shown: SessionQuerySet) -> dict[str, Any]:
+def _totals(shown: SessionQuerySet, choice: ListFilters) -> dict[str, Any]:
     """The totals of all sessions, whatever the filters, by one query that groups them by the few values that determine
-    their agents."""
+    their agents. Sessions are the user's `own` unless they are the demo."""
+    is_demo = Q(root__path=str(managed_path()), relative_path=DEMO_FILE)
     owned = list(
         shown.values("read_as", "root__agent").annotate(
             sessions=Count("pk"),
             subagents=Count("pk", filter=Q(is_subagent=True)),
+            own=Count("pk", filter=~is_demo),
             bytes=Sum("size"),
             last_indexed=Max("indexed_at"),
         )
     )
-    keys = {key_of_reader(row["read_as"]) or row["root__agent"] for row in owned}
+    of_agents: Counter[str] = Counter()
+    for row in owned:
+        of_agents[key_of_reader(row["read_as"]) or row["root__agent"]] += row["sessions"] - row["subagents"]
     indexed = [row["last_indexed"] for row in owned if row["last_indexed"] is not None]
     return {
-        **{name: sum(row[name] for row in owned) for name in ("sessions", "subagents", "bytes")},
+        **{name: sum(row[name] for row in owned) for name in ("sessions", "subagents", "own", "bytes")},
         "indexed_at": max(indexed, default=None),
-        "agents": [agent for key, agent in AGENTS.items() if key in keys],
+        "agents": [_chip(agent, of_agents[key], choice) for key, agent in AGENTS.items() if key in of_agents],
     }
+
+
+def _chip(agent: Agent, sessions: int, choice: ListFilters) -> AgentChip:
+    is_chosen = agent.key == choice.agent
+    return AgentChip(agent, sessions, is_chosen, choice.address(agent="" if is_chosen else agent.key))
 
 
 def _projects_and_models(shown: SessionQuerySet) -> tuple[list[str], list[str]]:

@@ -26,6 +26,7 @@ register = template.Library()
 
 MOMENT_FORMS: Final = {
     "clock": "%H:%M",
+    "weekday": "%a %H:%M",
     "day": "%-d %b",
     "date": "%A, %-d %B %Y",
     "minute": "%-d %b %Y, %H:%M",
@@ -56,9 +57,17 @@ def icon(name: str, size: str = "", label: str = "") -> SafeString:
 
 @register.simple_tag
 @cache
+def agent_name(key: str, label: str) -> SafeString:
+    """An agent by its shape and name: a shape is told from another faster than a word."""
+    return format_html('<span class="agent">{}{}</span>', icon(f"agent-{key}", "small") if key else "", label)
+
+
+@register.simple_tag
+@cache
 def key(names: str, words: str) -> SafeString:
-    """A row in a page's list of keys: the names of keys, separated by blanks, and their effect."""
-    keys = format_html_join(" ", "<kbd>{}</kbd>", ((name,) for name in names.split()))
+    """A row in a page's list of keys: the names of keys, separated by blanks, and their effect. `Ctrl_K` is Ctrl and K
+    together."""
+    keys = format_html_join(" ", "<kbd>{}</kbd>", ((name.replace("_", " "),) for name in names.split()))
     return format_html("<dt>{}</dt><dd>{}</dd>", keys, words)
 
 

@@ -12,10 +12,12 @@ from django.utils import timezone
 from sessions_app.models import Session
 from sessions_app.sessionlog import context
 from sessions_app.sessionlog.context import ContextSize
+from sessions_app.sessionlog.model_facts import undated
 from sessions_app.sessionlog.text import duration_words, one_line, plural, printable, printable_lines
 
 register = template.Library()
 register.filter(one_line)
+register.filter(undated)
 register.filter("duration", duration_words)
 
 SHOWN_ID: Final = 14

@@ -17,7 +17,7 @@ import pytest
 from redline import configuration
 from redline.configuration import FILE_NAME, RootSetting, default_roots, load
 from redline.settings import local_zone
-from sessions_app.index.follower import DEMO_MARKER
+from sessions_app.index.demo_session import DEMO_MARKER
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot

@@ -1,5 +1,6 @@
 /* The keys of a list of rows: they go from row to row, from page to page and from filter to filter, and press the buttons
-   that name a key. Enter follows the row's link, as everywhere. Each key that cannot act says why. */
+   that name a key. Enter follows the row's link, as everywhere. Each key that cannot act says why. Beside a list with a
+   preview, that shows the current row. */
 import { makeCursor } from "./cursor.js";
 
 const SAID_MS = 3000;
@@ -18,9 +19,35 @@ const say = (words) => {
   }, SAID_MS);
 };
 
+/* The preview follows the cursor once that rests; where there is no room for it, nothing is requested. */
+const PREVIEW_MS = 120;
+const preview = document.getElementById("preview");
+let previewed = "";
+let resting = 0;
+const showPreview = (row) => {
+  const link = row?.querySelector("a.name");
+  if (!preview?.offsetParent || !link || previewed === row.id) return;
+  window.clearTimeout(resting);
+  resting = window.setTimeout(() => {
+    previewed = row.id;
+    window.htmx.ajax("GET", `${link.pathname}/preview`, { target: preview, swap: "innerHTML" });
+  }, PREVIEW_MS);
+};
+
+const select = (row) => {
+  cursor.select(row);
+  showPreview(row);
+};
+
+const compact = () => {
+  const link = cursor.currentRow()?.querySelector("a.name");
+  if (!link) return say("Choose a session first: j goes to the next one");
+  return window.location.assign(`${link.pathname}/compact`);
+};
+
 const step = (by) => {
   const next = cursor.beside(by);
-  if (next) return cursor.select(next);
+  if (next) return select(next);
   if (!rows().length) return say("There is no row on this page");
   return say(by > 0 ? "This is the last row of this page" : "This is the first row of this page");
 };
@@ -31,7 +58,7 @@ const nextWaiting = (by) => {
   const at = all.indexOf(cursor.currentRow());
   const behind = by > 0 ? all.slice(at + 1) : all.slice(0, Math.max(at, 0)).reverse();
   const found = behind.find((row) => row.dataset.stop);
-  return found ? cursor.select(found) : say(`Nothing waits for you ${by > 0 ? "below" : "above"} this row`);
+  return found ? select(found) : say(`Nothing waits for you ${by > 0 ? "below" : "above"} this row`);
 };
 
 const turnPage = (rel, words) => {
@@ -69,7 +96,8 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest(FIELDS)) return;
   if (document.querySelector(":popover-open")) return;
   const pressed = button(event.key);
-  const act = Object.hasOwn(keys, event.key) ? keys[event.key] : pressed && (() => pressed.click());
+  const compacts = event.key === "c" && document.querySelector(".sessions") && compact;
+  const act = Object.hasOwn(keys, event.key) ? keys[event.key] : (pressed && (() => pressed.click())) || compacts;
   if (!act) return;
   event.preventDefault();
   act();
@@ -77,7 +105,9 @@ document.addEventListener("keydown", (event) => {
 
 document.addEventListener("focusin", ({ target }) => {
   const row = target.closest("[data-stop]");
-  if (row) cursor.put(row);
+  if (!row) return;
+  cursor.put(row);
+  showPreview(row);
 });
 
 /* A row that is drawn again by its own button keeps the focus. A response is swapped in one step, so that no other response
@@ -99,3 +129,5 @@ document.addEventListener("htmx:wsAfterMessage", () => {
   if (more > 0) say(`${more} new session${more === 1 ? "" : "s"}`);
   known = listing();
 });
+
+showPreview(rows()[0]);

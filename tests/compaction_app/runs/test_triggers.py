@@ -163,11 +163,11 @@ def test_the_list_says_why_a_session_is_due(known_root, browser):
     put(known_root, unknown, name="over", title="the overflown one")
     put(known_root, name="fine", title="the fine one")
     listing = browse(ListFilters(show="due"), timezone.now())
-    due = {session.title: session.due for session, _, _ in listing["rows"]}
+    due = {row.session.title: row.session.due for group in listing["groups"] for row in group.rows}
     assert due == {"the full one": "threshold", "the overflown one": "overflow"}
     assert Session.objects.get(title="the overflown one").as_json()["dueReason"] == "overflow"
     (row,) = [row for row in elements(browser.get("/?show=due"), "tr") if "the overflown one" in text_of(row)]
-    assert "overflow" in texts(row, ".mark--due")
+    assert "context too long" in texts(row, ".mark--strong")
     assert "window unknown" in text_of(row)
 
 

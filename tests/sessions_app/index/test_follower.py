@@ -18,7 +18,8 @@ from redline.configuration import Configuration, RootSetting
 from sessions_app.agents.demo import demo_session
 from sessions_app.disk.watcher import PathChanges, Watcher
 from sessions_app.index import follower as index_follower, indexer
-from sessions_app.index.follower import DEMO_FILE, DEMO_MARKER, Follower, offer_demo
+from sessions_app.index.demo_session import DEMO_FILE, DEMO_MARKER, offer_demo
+from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import managed_root
 from sessions_app.models import Entry, Session

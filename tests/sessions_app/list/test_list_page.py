@@ -7,17 +7,18 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from redline.configuration import RootSetting
 from sessions_app.index import progress
-from sessions_app.index.follower import offer_demo
+from sessions_app.index.demo_session import offer_demo
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.index.roots import configured_roots, managed_root
 from sessions_app.models import Root, Session
@@ -108,9 +109,63 @@ def test_sessions_in_the_managed_root_are_marked(browser, known_root):
     index_roots()
     page = text_of(browser.get("/"))
     assert "agent unknown" not in page
-    assert not missing(page, "Demo: ", "imported", "1 session in 2 roots")
+    assert not missing(page, "Demo: ", "imported", "Try it on the demo", "1 session of 1 agent")
     assert [root.path for root in configured_roots()] == [str(known_root), str(managed_root())]
     assert managed_root().stat().st_mode & 0o777 == 0o700
+
+
+def test_sessions_are_grouped_by_the_day_of_their_last_use_unless_they_are_sorted_otherwise(browser, known_root):
+    put(known_root, a="today", b="yesterday", c="on Sunday", d="long ago", e="never")
+    midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
+    for title, days in {"today": 0, "yesterday": 1, "on Sunday": 3, "long ago": 40}.items():
+        used = midnight - timedelta(days=days, hours=0 if days == 0 else -9)
+        Session.objects.filter(title=title).update(last_used=used)
+    Session.objects.filter(title="never").update(last_used=None)
+    page = browser.get("/")
+    days = {text_of(element(day, ".day th")): texts(day, "a.name") for day in elements(page, "#listing tbody")}
+    assert days == {
+        "Today 1 session": ["today"],
+        "Yesterday 1 session": ["yesterday"],
+        "This week 1 session": ["on Sunday"],
+        "Older 2 sessions": ["long ago", "never"],
+    }
+    assert texts(page, "#listing time")[:3] == ["00:00", "09:00", f"{midnight - timedelta(days=3):%a} 09:00"]
+    by_name = browser.get("/?sort=name")
+    assert (len(elements(by_name, "#listing tbody")), elements(by_name, ".day")) == (1, [])
+
+
+def test_a_row_has_its_two_most_urgent_marks_and_names_the_others(browser, known_root):
+    put(known_root, s="one")
+    full = {"context_tokens": 190_000, "context_basis": "reported", "window": 200_000, "reserve_tokens": 20_000}
+    Session.objects.update(damage_count=2, compaction_count=3, tokens_after_first=190_000, **full)
+    row = element(browser.get("/"), "#listing tr[id]")
+    assert texts(row, ".mark") == ["almost full", "3 summaries", "+1 2 damaged lines"]
+    assert row.attributes["data-stop"] == "needs"
+
+
+def test_an_agent_has_a_shape_and_a_model_no_date(browser, known_root):
+    put(known_root, s="one")
+    Session.objects.update(model="claude-opus-4-5-20251101")
+    page = element(browser.get("/"), ".sessions__agent .sub")
+    assert text_of(page) == "claude-opus-4-5"
+    assert len(elements(browser.get("/"), 'td.sessions__agent use[href="#i-agent-atomic"]')) == 1
+
+
+def test_the_introduction_stands_above_the_list_until_it_is_hidden(browser, known_root):
+    put(known_root, s="one")
+    assert len(elements(browser.get("/"), ".intro-strip")) == 1
+    assert browser.post("/introduction/hide").status_code == 303
+    assert elements(browser.get("/"), ".intro-strip") == []
+    assert "one" in text_of(browser.get("/"))
+
+
+def test_the_demo_is_made_again_when_it_is_tried(browser, known_root):
+    opened = browser.post("/demo")
+    assert (opened.status_code, opened["Location"]) == (303, Session.objects.get().get_absolute_url())
+    assert browser.post("/demo")["Location"] == opened["Location"]
+    assert len(elements(browser.get("/"), ".intro")) == 1, "no session but the demo"
+    put(known_root, s="one")
+    assert len(elements(browser.get("/"), ".intro-strip")) == 1
 
 
 def test_updates_do_not_redraw_the_filter(browser, known_root):
@@ -166,7 +221,7 @@ def test_a_session_that_cannot_be_continued_is_marked_with_the_reason(browser, k
     place(known_root / "s.jsonl", session_bytes(chain(user("one"), result("<b>"))))
     put(known_root, t="two")
     (mark,) = elements(browser.get("/"), ".mark")
-    assert text_of(mark) == "cannot be continued: entry e2"
+    assert text_of(mark) == "cannot be continued"
     assert "Entry e2 is a result of call <b>" in str(mark.attributes["title"])
     listed = text_of(element(browser.get("/?show=damaged"), "#listing"))
     assert ("one" in listed, "two" in listed) == (True, False)
@@ -176,10 +231,10 @@ def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(brows
     roots = [*settings.REDLINE.roots, RootSetting(path=tmp_path / "gone", agent="codex")]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
     answer = browser.get("/")
-    empty, missing_one = f"Atomic {known_root} no session in it", f"Codex {tmp_path / 'gone'} does not exist yet"
+    empty, missing_one = f"Atomic {known_root} empty", f"Codex {tmp_path / 'gone'} not found"
     assert texts(answer, ".places li") == [empty, missing_one]
-    assert link(answer, "Add a directory") == "/settings#roots"
-    assert link(answer, "Import a session") == "/import"
+    assert link(answer, "Add a folder…") == "/settings#roots"
+    assert link(answer, "Import a session file…") == "/import"
 
 
 def test_the_tabs_count_what_the_filters_leave(browser, known_root):
@@ -188,12 +243,19 @@ def test_the_tabs_count_what_the_filters_leave(browser, known_root):
 
     def tabs(query: str) -> list[str]:
         page = browser.get(f"/{query}")
-        assert "3 sessions in" in text_of(element(page, "#summary"))
+        assert "3 sessions of 1 agent" in text_of(element(page, "#summary"))
         return [text_of(tab) for tab in elements(page, ".tabs a")]
 
-    assert tabs("") == ["All 3", "Due 0", "Live 0", "Damaged 1", "Compacted 0"]
-    assert tabs("?q=pears") == ["All 1", "Due 0", "Live 0", "Damaged 0", "Compacted 0"]
-    assert tabs("?q=plums&show=damaged") == ["All 1", "Due 0", "Live 0", "Damaged 1", "Compacted 0"]
+    assert tabs("") == ["All 3", "Needs you 0", "Almost full 0", "Live 0", "Compacted 0", "Damaged 1"]
+    assert tabs("?q=pears") == ["All 1", "Needs you 0", "Almost full 0", "Live 0", "Compacted 0", "Damaged 0"]
+    assert tabs("?q=plums&show=damaged") == [
+        "All 1",
+        "Needs you 0",
+        "Almost full 0",
+        "Live 0",
+        "Compacted 0",
+        "Damaged 1",
+    ]
 
 
 @pytest.fixture
@@ -230,7 +292,7 @@ def running_client(roots: Path, **recorded: Any) -> Iterator[None]:
 def live_rows(page: object) -> dict[str, str]:
     """What the list says of each live session, by its title."""
     return {
-        text_of(element(row, "a.name")): text_of(element(row, ".mark--live"))
+        text_of(element(row, "a.name")): str(element(row, ".mark--live").attributes["title"])
         for row in elements(page, "#listing tbody tr")
         if elements(row, ".mark--live")
     }
@@ -239,10 +301,10 @@ def live_rows(page: object) -> dict[str, str]:
 def test_a_session_that_a_running_client_has_open_is_live(browser, roots):
     assert live_rows(browser.get("/")) == {}
     with thread_lock(roots):
-        assert live_rows(browser.get("/")) == {"count the apples": "live, open in Codex"}
+        assert live_rows(browser.get("/")) == {"count the apples": "Open in Codex"}
     assert live_rows(browser.get("/")) == {}  # its lock file was left behind
     with running_client(roots):
-        assert live_rows(browser.get("/")) == {"count the plums": "live, open in Claude Code"}
+        assert live_rows(browser.get("/")) == {"count the plums": "Open in Claude Code"}
     assert live_rows(browser.get("/")) == {}
     with running_client(roots, sessionId=7):
         assert live_rows(browser.get("/")) == {}, "it may be open"
@@ -258,7 +320,7 @@ def test_the_tab_counts_and_shows_the_open_sessions(browser, roots):
 
 def test_the_socket_draws_open_sessions_as_the_page_does(roots):
     with thread_lock(roots, ANOTHER):
-        assert live_rows(drawn('{"query": "?show=live", "asked": 1}')) == {"count the pears": "live, open in Codex"}
+        assert live_rows(drawn('{"query": "?show=live", "asked": 1}')) == {"count the pears": "Open in Codex"}
 
 
 def test_a_copy_of_an_open_session_in_another_root_is_not_live(browser, roots, settings):
