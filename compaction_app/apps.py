@@ -17,5 +17,6 @@ class CompactionConfig(AppConfig):
         from .hooks import load_hooks
 
         load_hooks(settings.REDLINE.hooks)
+        add_source("compaction_app.handshakes.waiting.badges")
         add_source("compaction_app.runs.unseen_proposals.badges")
         add_settler("compaction_app.changes.records.settle", "compaction_app.changes.records.unsettled")
