@@ -17,6 +17,7 @@ class CompactionConfig(AppConfig):
         from .hooks import load_hooks
 
         load_hooks(settings.REDLINE.hooks)
+        add_source("compaction_app.handshakes.waiting.badges")
         add_source("compaction_app.runs.unseen_proposals.badges")
         add_source("compaction_app.session_marks.compacted")
         add_needs("compaction_app.session_marks.needs_you")

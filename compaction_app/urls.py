@@ -9,6 +9,7 @@ from compaction_app.pages import (
     doctor as doctor_views,
     evidence as evidence_views,
     handshakes as handshakes_views,
+    inbox as inbox_views,
     losses as losses_views,
     navigation as navigation_views,
     preview as preview_views,
@@ -21,7 +22,7 @@ from compaction_app.pages import (
 )
 from compaction_app.pages.models import views as models_page_views
 from compaction_app.pages.review import selection as selection_views, views as review_pages
-from compaction_app.pages.session import views as session_pages
+from compaction_app.pages.session import compact as compact_pages, views as session_pages
 from sessions_app.models import SESSION_ROUTE as _SESSION
 
 from .api import views as api_views
@@ -56,7 +57,7 @@ urlpatterns = [
     re_path(_SESSION + "/migrate$", session_pages.migrate, name="migrate"),
     re_path(_SESSION + "/doctor$", doctor_views.doctor, name="doctor"),
     re_path(_SESSION + "/settings$", settings_views.compaction_settings, name="compaction_settings"),
-    re_path(_SESSION + "/compact$", runs_views.compact, name="compact"),
+    re_path(_SESSION + "/compact$", compact_pages.compact, name="compact"),
     re_path(_SESSION + "/select$", selection_views.select_for_plan, name="select_for_plan"),
     re_path(_SESSION + "/backups$", backups_views.backups, name="backups"),
     re_path(_SESSION + _BACKUP + "/restore$", backups_views.restore, name="restore"),
@@ -81,9 +82,10 @@ urlpatterns = [
     path("inbox/agents/<int:handshake>/take-back", handshakes_views.take_back, name="take_back_handshake"),
     path("history/backups", backups_views.overview, name="all_backups"),
     path("history/backups/verify", backups_views.verify_all, name="verify_backups"),
-    path("inbox", runs_views.runs, name="runs"),
+    path("inbox", inbox_views.inbox, name="runs"),
     path("plans/<int:run>/log", runs_views.run, name="run"),
     path("plans/<int:run>/stop", runs_views.stop, name="stop"),
+    path("plans/<int:run>/dismiss", inbox_views.dismiss_plan, name="dismiss"),
     path("plans/<int:run>/resume", runs_views.resume, name="resume"),
     path("plans/<int:run>/again", runs_views.again, name="again"),
     path("plans/<int:run>/transcript.jsonl", runs_views.transcript, name="transcript"),

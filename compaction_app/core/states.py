@@ -87,5 +87,7 @@ REVIEWABLE: Final = frozenset(
 """The states in which the plan can be reviewed, changed and committed."""
 FINISHED: Final = frozenset({RunState.TARGET_MET, RunState.BELOW_TARGET})
 """The states of a run that was planned to its end, without a decision about the plan."""
+BROKEN_OFF: Final = frozenset({RunState.FAILED, RunState.INTERRUPTED})
+"""The states of a run that failed or lost its worker."""
 WRITTEN: Final = frozenset({RunState.COMMITTED, RunState.RESTORED})
 """The states of a run whose approved plan was written."""

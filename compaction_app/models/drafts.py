@@ -19,6 +19,10 @@ class SummaryDraftQuerySet(JobQuerySet["SummaryDraft"]):
         """The drafts that are not appended."""
         return self.exclude(state=SummaryDraft.State.APPENDED)
 
+    def waiting(self) -> Self:
+        """The drafts that wait for the user: written, or failed."""
+        return self.filter(state__in=(SummaryDraft.State.READY, SummaryDraft.State.FAILED))
+
 
 class SummaryDraft(ModelJob):
     """The draft of a summary: the text of a model or a hook, and its edited version.

@@ -14,7 +14,7 @@ from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import DEFAULT_RATIO
 from compaction_app.core.review_fold import Kind
-from compaction_app.core.states import FINISHED, REVIEWABLE, TRANSITIONS, WRITTEN, EventKind, RunState
+from compaction_app.core.states import BROKEN_OFF, FINISHED, REVIEWABLE, TRANSITIONS, WRITTEN, EventKind, RunState
 from compaction_app.core.stats import target_reduction, tokens_to_delete, tokens_to_go
 from sessions_app.jobs.job import JobQuerySet
 from sessions_app.models import Session
@@ -39,9 +39,19 @@ class RunQuerySet(JobQuerySet["Run"]):
 
         A plan that an agent requested is announced while the agent waits, and is not counted afterwards.
         """
+        return self._latest().filter(reviewed_at=None, state__in=FINISHED, dismissed_at=None)
+
+    def waiting(self) -> Self:
+        """Runs that wait for the user, opened or not: the latest of their sessions, with a plan or a failure that was
+        not dismissed. A run that was stopped counts if it proposes something.
+        """
+        proposes = Q(state=RunState.CANCELLED, stats__objectsDeleted__gt=0)
+        return self._latest().filter(Q(state__in=(*FINISHED, *BROKEN_OFF)) | proposes, dismissed_at=None)
+
+    def _latest(self) -> Self:
+        """The latest runs of their sessions, without those that agents requested."""
         later = self.model.objects.filter(session=OuterRef("session"), pk__gt=OuterRef("pk"))
-        own = self.shown().filter(reviewed_at=None, state__in=FINISHED, handshakes=None)
-        return own.exclude(Exists(later))
+        return self.shown().filter(handshakes=None).exclude(Exists(later))
 
     def being_committed(self) -> Self:
         """Runs whose commit is under way or was killed; not those that wait for an agent."""
@@ -90,6 +100,8 @@ class Run(ModelJob):
     """Why automatic planning did not use the configured planner; empty if it did."""
     reviewed_at = models.DateTimeField(null=True)
     """The time at which its proposals were last opened, or first if the run was not automatic; null if never."""
+    dismissed_at = models.DateTimeField(null=True)
+    """When the user dismissed its plan or its failure, so that it no longer waits in the inbox; null if never."""
     requested_parameters: models.JSONField[Any, Any] = models.JSONField(default=dict)
     """The parameters that were given for this run; the settings supply the rest."""
     parameters: models.JSONField[Any, Any] = models.JSONField(null=True)
@@ -135,6 +147,11 @@ class Run(ModelJob):
     def get_absolute_url(self) -> str:
         return reverse("compaction:review", args=(self.pk,))
 
+    @property
+    def log_address(self) -> str:
+        """The page with its planner's log."""
+        return reverse("compaction:run", args=(self.pk,))
+
     # ---- its state -----------------------------------------------------------------------------------------
 
     @property
@@ -149,6 +166,11 @@ class Run(ModelJob):
     def is_written(self) -> bool:
         """Whether there is a result to show."""
         return self.state in WRITTEN
+
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether it failed or lost its worker."""
+        return self.state in BROKEN_OFF
 
     @property
     def is_reviewable(self) -> bool:
@@ -235,6 +257,11 @@ class Run(ModelJob):
         return size.tokens - size.without(counted if self.struck_estimate is None else self.struck_estimate).tokens
 
     @property
+    def left(self) -> int:
+        """The tokens of the context that its plan keeps."""
+        return self.context_size.tokens - self.struck
+
+    @property
     def goal(self) -> int:
         """The tokens that its target deletes, in the measure of the context."""
         return self.context_size.of(tokens_to_delete(self.plan_stats.tokens_before, self.compression_ratio))
@@ -254,6 +281,16 @@ class Run(ModelJob):
     @property
     def target_percent(self) -> float:
         return target_reduction(self.compression_ratio)
+
+    @property
+    def keep_percent(self) -> float:
+        """The share of the tokens that it is to keep."""
+        return round(100 - self.target_percent, 1)
+
+    @property
+    def percent_left(self) -> float:
+        """The share of the tokens that its plan keeps, as the agent counts."""
+        return round(100 - self.percent, 1)
 
     @property
     def tokens_to_go(self) -> int:

@@ -21,16 +21,15 @@ from django.views.decorators.http import require_http_methods, require_safe
 from compaction_app.core.handshake_states import OUTCOMES, HandshakeState, NextStep
 from compaction_app.handshakes.approval import cancel_approved
 from compaction_app.handshakes.lifecycle import LONGEST_WAIT_SECONDS, decline, shown_now, wait_for
+from compaction_app.handshakes.waiting import WaitingAgent, address_of, waiting_agents
 from compaction_app.models import Compaction, Handshake, PassRule, Run, WaitRule
 from compaction_app.planning.model_registry import models
 from compaction_app.planning.plan import PLANNERS
 from compaction_app.runs.automatic import OWN_MODEL
 from sessions_app.agents.registry import AGENTS
-from sessions_app.database.sqlite import UntilWritten
 from sessions_app.models import Root
 from sessions_app.server.connection_files import connections
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.text import one_line
 from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of
 
 STEPS: Final = [(one.value, one.sentence) for one in OUTCOMES]
@@ -139,29 +138,8 @@ def pass_forms(agents: Iterable[str], data: Any = None) -> list[PassForm]:
     return [PassForm(data, root=root) for root in roots]
 
 
-TITLE_CHARACTERS: Final = 80
 ASKED_SHOWN: Final = 20
 """The number of latest review requests that the page lists."""
-
-
-def waiting_agents() -> list[dict[str, Any]]:
-    """The agents that wait for a review, for the banner; the one whose time ends first at the beginning."""
-    # Every page queries this, and usually no agent waits.
-    if not _is_any_open():
-        return []
-    found = Handshake.objects.open().shown().with_session().order_by("ends_at")
-    return [
-        {
-            "handshake": one,
-            "title": one_line(one.session.heading, TITLE_CHARACTERS),
-            "address": address_of(one),
-            "is_planned": one.state == HandshakeState.WAITING,
-        }
-        for one in found
-    ]
-
-
-_is_any_open: Final = UntilWritten(lambda: Handshake.objects.open().exists())
 
 
 def asking_agents() -> list[str]:
@@ -170,15 +148,7 @@ def asking_agents() -> list[str]:
     return [key for key in AGENTS if key in connected]
 
 
-def address_of(handshake: Handshake) -> str:
-    """The page on which the plan of a handshake is reviewed, or watched during planning."""
-    if handshake.run_id is None:
-        return reverse("compaction:handshake", args=(handshake.pk,))
-    name = "compaction:review" if handshake.state == HandshakeState.WAITING else "compaction:run"
-    return reverse(name, args=(handshake.run_id,))
-
-
-def waiting_on_page(request: HttpRequest) -> dict[str, Callable[[], list[dict[str, Any]]]]:
+def waiting_on_page(request: HttpRequest) -> dict[str, Callable[[], list[WaitingAgent]]]:
     """The waiting agents, for every page; queried only if a page shows them."""
     del request
     return {"waiting_agents": cache(waiting_agents)}

@@ -13,7 +13,7 @@ from compaction_app.models import Run
 from sessions_app.server.broadcast import run_group
 from sessions_app.web.page_socket import PageConsumer
 
-from .presenter import Followed, FollowedRun, follow_run, shown_parameters
+from .presenter import Followed, FollowedRun, follow_run, planning_steps, proposal_count, shown_parameters
 
 ROW_CHECK_SECONDS: Final = 1.0
 """The interval at which the rows are polled, so that a lost announcement only delays the page."""
@@ -28,11 +28,14 @@ PARTS: Final = (
     "acts",
     "nothing",
     "steps",
+    "total",
     "traffic",
     "asked",
     "foot",
 )
 """The parts of the page besides the log, which are sent again when they change."""
+PANEL: Final = b"panel"
+"""The query of the socket of a session's panel, which shows only how far the plan is."""
 
 _log = logging.getLogger("redline")
 
@@ -71,7 +74,8 @@ class RunConsumer(PageConsumer):
             found = await database_sync_to_async(follow_run)(self._key, self._after, shown, DRAWN_AT_ONCE)
             if found is None:
                 return False
-            drawn = await database_sync_to_async(_draw)(found, self._parts) if found.is_new else None
+            draw = _draw_panel if self.scope["query_string"] == PANEL else _draw
+            drawn = await database_sync_to_async(draw)(found, self._parts) if found.is_new else None
         except DatabaseError as fault:
             # Another writer blocked the database for too long: the next poll finds the new rows.
             _log.warning("Run %d could not be read: %s", self._key, type(fault).__name__)
@@ -92,6 +96,7 @@ def _draw(found: Followed, parts: Mapping[str, str]) -> tuple[str, dict[str, str
         "steps": found.steps,
         "parameters": shown_parameters(found.run),
         "seq": found.shown.seq,
+        "proposal_count": proposal_count(found.run),
     }
     now = dict(parts)
     if found.steps is not None:
@@ -99,6 +104,12 @@ def _draw(found: Followed, parts: Mapping[str, str]) -> tuple[str, dict[str, str
     fresh = [(part, drawn) for part, drawn in now.items() if parts.get(part) != drawn]
     message = render_to_string("runs/run.html#news", {**context, "changes": found.changes, "fresh": fresh})
     return message, now
+
+
+def _draw_panel(found: Followed, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The progress in the panel of a session, whole."""
+    context = {"run": found.run, "steps": planning_steps(found.run), "seq": found.shown.seq, "apart": True}
+    return render_to_string("runs/planning.html#progress", context), dict(parts)
 
 
 def _parts(run: Run) -> Sequence[str]:

@@ -22,10 +22,12 @@ from compaction_app.planning.llm_planner import FirstRequest, measure_first_requ
 from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named, model_of_session
 from compaction_app.planning.plan import EMBEDDED, OFF, effective_parameters, is_llm
 from sessions_app.agents.pure.formats import SessionWriter
+from sessions_app.document.document import indexed_texts
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.text import is_noise, one_line, spoken
 from sessions_app.web.pages import CheckedField
 
 PARAMETERS: Final[Mapping[str, str]] = {
@@ -35,6 +37,13 @@ PARAMETERS: Final[Mapping[str, str]] = {
 }
 """The fields that are parameters of a run, with the parameters' names."""
 WAITING_SHOWN: Final = 5
+PRESETS: Final[Mapping[int, str]] = {70: "70% careful", 50: "50%", 30: "30%"}
+"""Shares to keep, in percent."""
+SMALL_WINDOW: Final = 64_000
+"""A window of many local models, in tokens."""
+LEAST_PRESET: Final = 5
+MESSAGES_TRIED: Final = 5
+MESSAGE_CHARACTERS: Final = 240
 
 
 def _ratio(typed: str) -> float:
@@ -51,6 +60,23 @@ def _count(typed: str) -> int:
     if not typed.isascii() or not typed.isdigit() or len(typed) > 9:
         raise BadInput("bad_preserve_recent", f"“{typed}” is not a whole number from 0 up.")
     return int(typed)
+
+
+def repeated_fields(run: Run) -> dict[str, str]:
+    """What a form sends to plan like an earlier run, besides the planner: its own parameters, its branch, and what its
+    form had disclosed."""
+    given = run.requested_parameters
+    fields = {name: str(given[parameter]) for name, parameter in PARAMETERS.items() if parameter in given}
+    if "keep" in fields:
+        fields["keep"] = f"{100 * float(fields['keep']):g}"
+    if run.is_by_llm:
+        fields |= {"thinking": run.thinking, "disclosed": disclosure_mark(run.planner, run.base_url)}
+    return {**fields, "leaf": run.leaf_id}
+
+
+def disclosure_mark(planner: str, base_url: str) -> str:
+    """The value with which a form proves that it had shown this planner and its address."""
+    return f"{planner} at {base_url}"
 
 
 def _planner(name: str) -> str:
@@ -71,7 +97,7 @@ class DisclosingForm(forms.Form):
     @property
     def disclosure_mark(self) -> str:
         """The value that the form sends back to prove its disclosure; empty if nothing leaves this machine."""
-        return f"{self.model.planner} at {self.model.base_url}" if self.model is not None else ""
+        return disclosure_mark(self.model.planner, self.model.base_url) if self.model is not None else ""
 
     def require_disclosure(self, not_done: str = "Nothing was sent.") -> None:
         """Raise Conflict `not_disclosed` unless the submitted form had shown the data sent to this model, and its
@@ -144,13 +170,58 @@ class CompactForm(DisclosingForm):
         return name in self.data if name == "query" else self.cleaned_data.get(name, "") != ""
 
     @property
-    def to_strike(self) -> int | None:
+    def to_delete(self) -> int | None:
         """The approximate number of tokens that the target deletes, in the measure of the session's context; None if
         unknown."""
-        size, keep = self.session.context_size, self.cleaned_data.get("keep") or self.effective_ratio
+        size = self.session.context_size
         if size is None or self.leaf_id not in ("", self.session.leaf_id):
             return None
-        return size.of(tokens_to_delete(self.session.context_estimate, keep))
+        return size.of(tokens_to_delete(self.session.context_estimate, self._ratio))
+
+    @property
+    def to_keep(self) -> int | None:
+        """The rest of the context, in the same measure."""
+        size, deleted = self.session.context_size, self.to_delete
+        return None if size is None or deleted is None else size.tokens - deleted
+
+    @property
+    def _ratio(self) -> float:
+        return self.cleaned_data.get("keep") or self.effective_ratio
+
+    @property
+    def keep_percent(self) -> int:
+        """The share to keep, in whole percent."""
+        return round(100 * self._ratio)
+
+    @property
+    def presets(self) -> list[tuple[int, str]]:
+        """Shares to choose from, in percent, each with its words."""
+        found = list(PRESETS.items())
+        size = self.session.context_size
+        if size is not None and size.tokens:
+            fitting = 100 * SMALL_WINDOW // size.tokens
+            if fitting not in PRESETS and LEAST_PRESET <= fitting < 100:
+                found.append((fitting, f"fits {SMALL_WINDOW // 1_000}k"))
+        return found
+
+    @property
+    def recent(self) -> int:
+        """How many of the last entries are never deleted."""
+        given = self.cleaned_data.get("preserve_recent", "")
+        return int(self.initial["preserve_recent"]) if given == "" else int(given)
+
+    @cached_property
+    def last_message(self) -> str:
+        """The user's last message on the branch, on one line; empty if it has none, or cannot be read."""
+        try:
+            turns = branch_state(self.session, self.leaf_id).turns
+            for _, entry in reversed(turns[-MESSAGES_TRIED:]):
+                text = indexed_texts(self.session, [entry])[entry.id].joined(entry.blocks)
+                if text.strip() and not is_noise(text):
+                    return one_line(spoken(text), MESSAGE_CHARACTERS)
+        except RedlineError:
+            return ""
+        return ""
 
     @property
     def effective_ratio(self) -> float:

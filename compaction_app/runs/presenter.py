@@ -16,6 +16,7 @@ come from the same turns, so that a page that grew piece by piece equals one tha
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +27,7 @@ from django.db.models import QuerySet
 
 from compaction_app.core.states import ACTIVE, EventKind, RunState
 from compaction_app.core.transcript import TranscriptEntry
-from compaction_app.models import Run, RunEvent
+from compaction_app.models import Proposal, Run, RunEvent
 from compaction_app.planning.plan import EMBEDDED, source_of_query
 from compaction_app.planning.snapshots import Prepared, read_snapshot_texts
 from compaction_app.providers.types import dollars
@@ -36,6 +37,7 @@ from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.sessionlog.text import plural
 
 from .automatic import chosen_planner, due_sessions, is_on, note_on_planner, skipped_because
+from .forms import repeated_fields
 from .unseen_proposals import outgrown
 
 ARGUMENT_CHARACTERS: Final = 160
@@ -69,8 +71,13 @@ class EventRow:
     more_hits: int
     snippet: str
     gain: int
-    before: float
     percent: float
+    title: str = ""
+    """What the call does, in words; empty for other events."""
+    about: str = ""
+    """What it is about: the pattern that it searches, or the names of the largest texts that it proposes to delete."""
+    proposed: int = 0
+    """The number of deletions that it proposes."""
     is_earlier: bool = False
     """Whether it belongs to an attempt before the latest one, which counts its calls from 1 again."""
 
@@ -100,9 +107,48 @@ def event_row(seq: int, kind: str, data: Mapping[str, Any]) -> EventRow:
         more_hits=max(0, len(hits) - HITS_SHOWN),
         snippet=str(details.get("text", ""))[:SNIPPET_CHARACTERS],
         gain=data.get("gain", 0),
-        before=min(100.0, float(data.get("before", 0))),
         percent=min(100.0, float(data.get("percent", 0))),
+        title=_title(data) if kind == EventKind.CALLED else "",
+        about=_about(data),
+        proposed=_proposed(data),
     )
+
+
+_READS: Final = {
+    "context_search_transcript": "Search",
+    "context_read_entry": "Read",
+    "context_compaction_budget": "Check how much is left to delete",
+}
+"""What calls do that delete nothing."""
+DELETING_TOOLS: Final = frozenset({"context_delete", "context_grep_delete"})
+
+
+def _title(data: Mapping[str, Any]) -> str:
+    """What a call does, in words."""
+    tool = str(data.get("tool", ""))
+    if data.get("code") is not None:
+        return "Refused"
+    if tool in DELETING_TOOLS:
+        return str(data.get("rule") or "Propose deletions")
+    return _READS.get(tool, tool)
+
+
+def _about(data: Mapping[str, Any]) -> str:
+    """What a call is about, in a few words; empty if there is nothing to say."""
+    if "largest" in data:
+        return ", ".join(map(str, data["largest"]))
+    arguments = data.get("arguments")
+    if not isinstance(arguments, dict) or "pattern" not in arguments:
+        return ""
+    found = data.get("details", {}).get("matches")
+    words = f"“{str(arguments['pattern'])[:ARGUMENT_CHARACTERS]}”"
+    return words if found is None else f"{words}: {plural(len(found), 'match')}"
+
+
+def _proposed(data: Mapping[str, Any]) -> int:
+    if "proposed" in data:
+        return int(data["proposed"])
+    return len(data.get("added", ())) if data.get("gain") else 0
 
 
 def _hit(match: Mapping[str, Any]) -> Hit:
@@ -131,7 +177,7 @@ def _sentence(kind: str, data: Mapping[str, Any]) -> str:
             "conversation with the model, which can request them again."
         )
     if kind == EventKind.ENDED:
-        return f"The run ended: {RunState(data['state']).sentence}. {data.get('message', '')}".strip()
+        return f"Planning ended: {RunState(data['state']).sentence}. {data.get('message', '')}".strip()
     return str(data.get("message") or data.get("sentence", ""))
 
 
@@ -455,7 +501,10 @@ def _sum(answer: Mapping[str, Any]) -> str:
 
 # ---- what an open page shows -----------------------------------------------------------------------------
 
-STEP_WIDTH, STEP_HEIGHT = 296, 96
+CHART_LEFT, CHART_RIGHT, CHART_TOP, CHART_BOTTOM = 44, 812, 16, 104
+"""The ground of the chart of the steps, in units of the drawing."""
+STEPS_NAMED: Final = 12
+"""The maximum number of steps that are named below the chart."""
 PAGE_ROWS: Final = 300
 """The number of rows on a page; for a longer run the last ones are shown, the others on request."""
 PAGE_STREAMED: Final = 6_000
@@ -466,12 +515,16 @@ ASKED_AT_MOST: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The reduction by call as a drawing: a path, and the position of the target. Units of the drawing."""
+    """The proposed share by call as a drawing: a path, the axes, and the height of the target. Units of the drawing."""
 
-    width: int
-    height: int
     path: str
     target: float
+    levels: list[tuple[float, int]]
+    """The lines of the ground: the height and the percentage of each."""
+    numbers: list[tuple[float, int]]
+    """The named steps: the place and the number of each."""
+    end: float
+    """The height at the end."""
     calls: int
     refused: int
 
@@ -523,7 +576,14 @@ def view_run(run: Run, *, whole: bool = False) -> dict[str, Any]:
         "items": log.items,
         "earlier": earlier,
         "seq": seq,
+        "proposal_count": proposal_count(run),
+        "fields": repeated_fields(run),
     }
+
+
+def proposal_count(run: Run) -> int:
+    """The number of proposals that a reviewer decides about."""
+    return run.proposals.exclude(source=Proposal.Source.REPAIR).count()
 
 
 def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -> Followed | None:
@@ -613,19 +673,43 @@ def _point(data: Mapping[str, Any]) -> tuple[float, bool]:
 
 
 def _steps(run: Run, points: Sequence[tuple[float, bool]]) -> Steps:
-    """A step per call, from left to right; the height is 100 %, or a little more than needed."""
+    """A step per call, from left to right; the ground ends above the target and the highest step."""
     percents, target = [percent for percent, _ in points], run.target_percent
-    top = max([target * 1.15, *percents, 1.0])
-    width = STEP_WIDTH / max(len(percents), 1)
+    spacing = 25 if max([target, *percents]) > 20 else 5
+    top = spacing * math.ceil(max([target, *percents, 1.0]) / spacing)
+    width = (CHART_RIGHT - CHART_LEFT) / (len(percents) or 1)
 
     def y(percent: float) -> float:
-        return round(STEP_HEIGHT * (1 - percent / top), 1)
+        return round(CHART_BOTTOM - (CHART_BOTTOM - CHART_TOP) * percent / top, 1)
 
-    refused = sum(refused for _, refused in points)
-    path = f"M0 {y(0)}" + "".join(
-        f"H{round(number * width, 1)}V{y(percent)}" for number, percent in enumerate(percents, 0)
+    def x(number: float) -> float:
+        return round(CHART_LEFT + number * width, 1)
+
+    path = f"M{CHART_LEFT} {y(0)}" + "".join(
+        f"H{x(number + 0.5)}V{y(percent)}" for number, percent in enumerate(percents)
     )
-    return Steps(STEP_WIDTH, STEP_HEIGHT, f"{path}H{STEP_WIDTH}", y(target), len(percents), refused)
+    every = math.ceil(len(percents) / STEPS_NAMED) or 1
+    return Steps(
+        path=f"{path}H{CHART_RIGHT}",
+        target=y(target),
+        levels=[(y(level), level) for level in range(0, top + 1, spacing)],
+        numbers=[(x(number - 0.5), number) for number in range(every, len(percents) + 1, every)],
+        end=y(percents[-1] if percents else 0),
+        calls=len(percents),
+        refused=sum(refused for _, refused in points),
+    )
+
+
+PANEL_STEPS: Final = 8
+"""The number of the latest steps that a panel shows."""
+
+
+def planning_steps(run: Run) -> list[EventRow]:
+    """The latest steps of a plan that is being made, for the panel of its session."""
+    kinds = (EventKind.PREPARED, EventKind.CALLED, EventKind.NUDGED, EventKind.RETRIED)
+    newest = run.events.filter(kind__in=kinds, seq__lte=run.last_seq).order_by("-seq")
+    found = newest.values_list("seq", "kind", "data")[:PANEL_STEPS]
+    return [event_row(*event) for event in reversed(found)]
 
 
 def shown_parameters(run: Run) -> dict[str, SourcedValue[str]]:

@@ -1,4 +1,8 @@
-"""Proposals that the user has not seen yet, as pages and sockets show them."""
+"""What waits for the user, as pages and sockets show it: one number, marks beside sessions, and notifications.
+
+Agents that wait for a review, plans that are ready, summaries that are drafted, and failures wait for the user. A plan
+waits until it is confirmed, dismissed, or replaced by a later plan of its session.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
@@ -11,9 +15,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from compaction_app.core.states import EventKind
-from compaction_app.models import Run, RunEvent
+from compaction_app.models import Handshake, Run, RunEvent, SummaryDraft
 from sessions_app.database.sqlite import UntilWritten, left_out_if_busy
 from sessions_app.server.broadcast import SESSIONS, publish
+from sessions_app.sessionlog.context import significant
 from sessions_app.sessionlog.text import one_line
 from sessions_app.web.session_badges import SessionBadge
 
@@ -21,23 +26,29 @@ TITLE_CHARACTERS: Final = 120
 
 
 def badge(request: HttpRequest) -> dict[str, Callable[[], int]]:
-    """The number of unseen proposals, for the top of every page; counted only if a page shows it."""
+    """The number of things that wait for the user, for the top of every page; counted only if a page shows it."""
     del request
-    return {"proposals_waiting": _count}
+    return {"proposals_waiting": inbox_count}
 
 
-_count: Final = UntilWritten(lambda: Run.objects.unseen().count())
+def _count() -> int:
+    rows = (Handshake.objects.open().shown(), Run.objects.waiting(), SummaryDraft.objects.shown().waiting())
+    return sum(one.count() for one in rows)
+
+
+inbox_count: Final = UntilWritten(_count)
+"""The number of rows of the inbox."""
 
 
 def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
-    """The sessions of a list that have an unseen proposal, each with the address of its review."""
-    found = Run.objects.unseen().filter(session__in=sessions).order_by("pk").annotate(outgrown=outgrown())
-    return {
-        session: SessionBadge(
-            "older proposal waits" if old else "proposal waits", reverse("compaction:review", args=(run,))
-        )
-        for session, run, old in found.values_list("session_id", "pk", "outgrown")
-    }
+    """The sessions of a list with a plan that is ready or failed, each with the address of the page about it."""
+    return {run.session_id: _badge(run) for run in Run.objects.waiting().filter(session__in=sessions)}
+
+
+def _badge(run: Run) -> SessionBadge:
+    if run.is_broken_off:
+        return SessionBadge("plan failed", run.log_address)
+    return SessionBadge(f"plan ready −{significant(run.struck):,}", run.get_absolute_url())
 
 
 def outgrown() -> Combinable:
@@ -47,14 +58,17 @@ def outgrown() -> Combinable:
 
 
 def new_proposals(known: Collection[int] | None) -> tuple[set[int], list[dict[str, Any]]]:
-    """The runs with an unseen proposal, and for each one not in `known` the message for open pages.
+    """The runs that wait for the user, and the messages for open pages: one for each unseen proposal that is not in
+    `known`, or one with the present number if only that changed.
 
     In the first call, with `known` None, nothing is new.
     """
-    found = set(Run.objects.unseen().numbers())
-    fresh = found - set(found if known is None else known)
-    runs = Run.objects.with_session().filter(pk__in=fresh).order_by("pk")
-    return found, [_fact(run, len(found)) for run in runs]
+    found = set(Run.objects.waiting().numbers())
+    if known is None or found == set(known):
+        return found, []
+    count = inbox_count()
+    runs = Run.objects.unseen().with_session().filter(pk__in=found.difference(known)).order_by("pk")
+    return found, [_fact(run, count) for run in runs] or [{"page": {"waiting": count}}]
 
 
 def _fact(run: Run, count: int) -> dict[str, Any]:
@@ -64,8 +78,8 @@ def _fact(run: Run, count: int) -> dict[str, Any]:
     title = one_line(run.session.title or run.session.relative_path, TITLE_CHARACTERS)
     tell = {
         "tag": f"redline-run-{run.pk}",
-        "title": "A proposal is ready for review",
-        "words": f"{title}: {percent}% could be removed. Nothing is written until you have reviewed it.",
+        "title": "A plan is ready for review",
+        "words": f"{title}: {percent}% could be deleted. Nothing is written before you confirm.",
         "address": reverse("compaction:review", args=(run.pk,)),
     }
     return {"sessions": [run.session_id], "page": {"waiting": count, "tell": tell}}
@@ -77,6 +91,10 @@ def mark_seen(run: Run) -> None:
         return
     with left_out_if_busy(f"The visit to run {run.pk}"):
         Run.objects.filter(pk=run.pk).update(reviewed_at=timezone.now())
-        if run.reviewed_at is not None:
-            return
-        publish(SESSIONS, sessions=[run.session_id], page={"waiting": Run.objects.unseen().count()})
+
+
+def dismiss(run: Run) -> None:
+    """Take a plan or a failure out of the inbox. Its plan can still be reviewed."""
+    now = timezone.now()
+    Run.objects.filter(pk=run.pk).update(dismissed_at=now, reviewed_at=run.reviewed_at or now)
+    publish(SESSIONS, sessions=[run.session_id], page={"waiting": inbox_count()})

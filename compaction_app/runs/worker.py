@@ -54,6 +54,7 @@ from sessions_app.sessionlog.entries import Target, request_of
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import well_formed
 
+from .call_words import proposed_words
 from .commands import begin_run
 from .reviews import Carried, carried_from, pins_of
 
@@ -123,6 +124,7 @@ class Recorder(JobRecorder[Run]):
             if isinstance(event, Called):
                 called = {
                     **_called(event),
+                    **proposed_words(plan.transcript, plan.origins, event.added, self.job.session.cwd),
                     "before": self._before.get("percent", 0),
                     "ms": round((time.perf_counter() - self._since) * 1000),
                     **now,

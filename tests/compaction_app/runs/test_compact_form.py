@@ -1,4 +1,4 @@
-"""The form that starts a run: the planner it selects, and what it shows before anything is sent."""
+"""The panel that plans a session: the planner it selects, and what it shows before anything is sent."""
 
 import re
 from typing import Any
@@ -10,12 +10,13 @@ from django.test import Client
 from compaction_app.models import PlannerModel, Provider, Run
 from compaction_app.planning.llm_planner import measure_first_request
 from compaction_app.planning.model_registry import model_named
+from compaction_app.runs.commands import start_run
 from devtools.bench.sessions import generate
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.html import element, elements, field, fields, text_of, text_sent
+from tests.html import element, elements, field, fields, form, hidden_fields, link, text_of, text_sent, texts, values
 from tests.runs import finish_run
 
 HOST = "gateway.example:8443"
@@ -76,12 +77,14 @@ def text_of_size(page: HttpResponse) -> str:
 def test_without_a_usable_model_the_embedded_planner_is_selected_and_nothing_is_sent(look):
     page = look()
     assert field(page, "planner") == "embedded"
-    assert "Nothing. The embedded planner works offline." in text_of(page)
+    assert text_of(element(page, "#planning")) == "Nothing leaves this machine."
     assert "disclosed" not in fields(page)
     PlannerModel.objects.create(provider="anthropic", name="claude-x", window=200_000, output_limit=8_000)
     page = look()
     assert field(page, "planner") == "embedded"
-    assert [one.attributes["value"] for one in elements(page, "option[disabled]")] == ["anthropic/claude-x"]
+    assert [one.attributes["value"] for one in elements(page, "input[name=planner][disabled]")] == [
+        "anthropic/claude-x"
+    ]
 
 
 def test_the_sessions_own_model_and_thinking_level_are_selected(look):
@@ -103,7 +106,9 @@ def test_a_query_can_be_cleared_and_the_form_says_who_uses_the_last_message(look
     place(redline.home / ".pi" / "agent" / "settings.json", b'{"compaction": {"query": "the parser"}}')
     page = look()
     assert field(page, "query") == "the parser"
-    assert "The embedded planner keeps what these words find, and does not use your last message." in text_of(page)
+    said = "The built-in planner keeps what these words find, and does not use your last message."
+    assert said in text_of(page)
+    assert element(page, "#query").attributes["placeholder"] == "Now the tests."
     for typed, given in (("the parser", {}), ("", {"query": ""}), ("x", {"query": "x"})):
         assert field(posted(browser, session, planner="embedded", show="1", query=typed), "query") == typed
         assert posted(browser, session, planner="embedded", query=typed).status_code == 303
@@ -135,13 +140,12 @@ def test_only_the_sessions_own_model_is_marked_and_another_planner_shows_its_hos
     own = "This is the session’s own model."
     for planner, is_own in (("acme/claude-x", True), ("acme/other", False), ("embedded", False)):
         part = look(part="planning", planner=planner)
-        assert (own in text_of(element(part, "#planner-of[hx-swap-oob=true]"))) is is_own
-        assert text_of(part).count(own) == is_own
+        assert text_of(element(part, "#planning")).count(own) == is_own
     configured("local", "llama", base_url="http://127.0.0.1:8080/v1", thinking_levels=[])
     part = look(part="planning", planner="llama/local")
     assert "To 127.0.0.1:8080 , on this machine" in text_of(element(part, "#planning"))
     assert "Thinking" not in text_of(part)
-    assert "Nothing. The embedded planner" in text_of(look(part="planning", planner="embedded"))
+    assert "Nothing leaves this machine." in text_of(look(part="planning", planner="embedded"))
 
 
 def posted(browser: Client, session: Session, **values: str) -> Any:
@@ -207,6 +211,53 @@ def test_the_first_request_contains_eighty_of_many_entries(known_root, redline):
     found = measure_first_request(session, "", {}, model_named("acme/claude-x"), "low")
     assert found.entries == 80
     assert 10_000 < found.characters < 100_000
+
+
+def test_the_panel_stands_beside_the_conversation_and_shares_to_keep_are_links(look, session):
+    page = look()
+    assert elements(page, "#transcript article")
+    assert texts(page, ".session-panel h3") == ["How much to keep", "Who plans"]
+    assert link(page, "30%") == "?keep=30&planner=embedded"
+    assert field(look(keep="30"), "keep") == "30"
+    assert "30" in text_of(element(look(keep="30"), "[data-keep][aria-current]"))
+
+
+def test_planning_is_watched_beside_the_conversation_and_the_review_opens_when_it_has_ended(browser, session):
+    answer = posted(browser, session, planner="embedded")
+    run = Run.objects.get()
+    assert answer["Location"] == f"{address(session)}?plan={run.pk}"
+    for page in (browser.get(answer["Location"]), browser.get(address(session))):
+        assert text_of(element(page, ".session-panel h2")) == "Planning"
+        assert element(page, "[ws-connect]").attributes["ws-connect"] == f"/ws/runs/{run.pk}?panel"
+        assert elements(page, "#transcript article")
+    finish_run(run)
+    assert browser.get(answer["Location"])["Location"] == f"/plans/{run.pk}"
+    assert browser.get(f"{address(session)}?plan=99").status_code == 404
+
+
+def test_a_plan_that_ends_at_once_leads_to_its_review(browser, session, monkeypatch):
+    monkeypatch.setattr(
+        "compaction_app.pages.session.compact.start_run", lambda *a, **k: finish_run(start_run(*a, **k))
+    )
+    assert posted(browser, session, planner="embedded")["Location"] == f"/plans/{Run.objects.get().pk}"
+
+
+def test_a_failed_plan_says_why_and_can_be_tried_again_or_made_offline(browser, session):
+    configured()
+    mark = disclosed(browser.get(address(session)))
+    answer = posted(browser, session, planner="acme/claude-x", disclosed=mark, query="<b>the</b> parser", keep="40")
+    Run.objects.update(state="failed", failure="gateway.example:8443 refused the connection.")
+    page = browser.get(answer["Location"])
+    assert text_of(element(page, ".session-panel h2")) == "The plan failed"
+    assert "gateway.example:8443 refused the connection. Nothing was written." in text_of(page)
+    sent = hidden_fields(form(page, address(session)))
+    assert (sent["keep"], sent["query"], sent["disclosed"]) == ("40", "<b>the</b> parser", mark)
+    assert values(form(page, address(session)), "planner") == ["embedded", "acme/claude-x"]
+    for planner in ("acme/claude-x", "embedded"):
+        assert browser.post(address(session), {**sent, "planner": planner}).status_code == 303
+        run = Run.objects.latest("pk")
+        assert (run.planner, run.requested_parameters["compression_ratio"]) == (planner, 0.4)
+        Run.objects.filter(pk=run.pk).update(state="failed")
 
 
 def test_a_run_is_planned_for_the_chosen_writer_if_the_agent_honours_it(browser, session):
