@@ -1,7 +1,7 @@
-"""Imported sessions: stored byte for byte in the managed root, and removed from it again; and the pages for both.
+"""Imported sessions: stored byte for byte in the managed root, and deleted from it again; and the pages for both.
 
 An import is validated before it gets a name there by a hard link, so that the stored bytes are those that were
-validated. Only files in the managed root itself are ever removed.
+validated. Only files in the managed root itself are ever deleted.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ImportedFile:
 
 @dataclass(frozen=True, slots=True)
 class ImportRemoval:
-    """Everything that is removed with an imported session, and the records that remain."""
+    """Everything that is deleted with an imported session, and the records that remain."""
 
     name: str
     size: int
@@ -198,12 +198,12 @@ def _rows() -> Iterator[Session]:
 
 
 def import_removal(name: str) -> ImportRemoval:
-    """Everything that would be removed with the session of that name. Raises BadInput `no_such_import`."""
+    """Everything that would be deleted with the session of that name. Raises BadInput `no_such_import`."""
     path = next((path for path in _files() if path.name == name), None)
     if path is None:
         raise BadInput(
             "no_such_import",
-            f"There is no imported session {name}. Nothing was removed. It may have been removed already.",
+            f"There is no imported session {name}. Nothing was deleted. It may have been deleted already.",
         )
     session = next((row for row in _rows() if row.relative_path == name), None)
     recorded = _recorded(session) if session is not None else []
@@ -225,7 +225,7 @@ def _recorded(session: Session) -> list[str]:
 
 
 def remove_import(name: str, backups: int) -> ImportRemoval:
-    """Remove an imported session and its backups; returns what was removed.
+    """Delete an imported session and its backups; returns what was deleted.
 
     `backups` is the number shown to the user. Raises BadInput `no_such_import`, Conflict `other_backups` if the number
     has changed, `session_locked`, and SystemFailure.
@@ -236,10 +236,10 @@ def remove_import(name: str, backups: int) -> ImportRemoval:
         if len(removal.backups) != backups:
             raise Conflict(
                 "other_backups",
-                f"{name} now has {plural(len(removal.backups), 'backup')} instead of {backups}. Nothing was removed. "
+                f"{name} now has {plural(len(removal.backups), 'backup')} instead of {backups}. Nothing was deleted. "
                 "Check the new number, then confirm again.",
             )
-        with reported(path, "Not all of it was removed."):
+        with reported(path, "Not all of it was deleted."):
             path.unlink()
             for backup in removal.backups:
                 delete_backup(backup.path)
@@ -279,7 +279,7 @@ class ImportForm(forms.Form):
 
 
 class ImportRemovalForm(forms.Form):
-    """The number of backups that the page said would be removed with the session."""
+    """The number of backups that the page said would be deleted with the session."""
 
     backups = forms.IntegerField(min_value=0)
 
@@ -325,7 +325,7 @@ def _page(
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def remove(request: HttpRequest, name: str) -> HttpResponse:
-    """Remove an imported session, after a page that lists what is removed with it."""
+    """Delete an imported session, after a page that lists what is deleted with it."""
     fault = None
     if request.method == "POST":
         form = ImportRemovalForm(request.POST)

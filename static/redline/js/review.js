@@ -350,7 +350,6 @@ const keys = {
   "/": find,
   f: filter,
   Escape: clear,
-  "?": () => document.getElementById("keys-help").togglePopover(),
 };
 
 const nameOf = (event) =>
@@ -359,7 +358,7 @@ const nameOf = (event) =>
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest("input:not([type=checkbox], [type=range]), textarea, select, [contenteditable]");
   if (event.target.matches("[type=range]") && event.key.length > 1) return;
-  const reads = document.querySelector(":popover-open") && event.key !== "?";
+  const reads = document.querySelector(":popover-open");
   if (typing || reads || event.ctrlKey || event.altKey || event.metaKey) return;
   if (goes) {
     goes = false;
