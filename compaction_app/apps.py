@@ -20,5 +20,6 @@ class CompactionConfig(AppConfig):
         add_source("compaction_app.handshakes.waiting.badges")
         add_source("compaction_app.runs.unseen_proposals.badges")
         add_source("compaction_app.session_marks.compacted")
+        add_source("compaction_app.session_marks.drafted")
         add_needs("compaction_app.session_marks.needs_you")
         add_settler("compaction_app.changes.records.settle", "compaction_app.changes.records.unsettled")

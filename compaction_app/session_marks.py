@@ -1,12 +1,14 @@
 """What the list and the pages of a session show of what Redline did to it, and which sessions wait for their user."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from django.db.models import F, OuterRef, Q, Subquery
 from django.urls import reverse
 
 from compaction_app.core.states import RunState
-from compaction_app.models import Handshake, Run
+from compaction_app.models import Handshake, Run, SummaryDraft
+from sessions_app.database.sqlite import UntilWritten
 from sessions_app.models import Session
 from sessions_app.web.session_badges import MarkPlace, SessionBadge
 
@@ -36,7 +38,23 @@ def _mark(runs: Sequence[Run]) -> SessionBadge:
     )
 
 
+def _waiting_drafts() -> dict[int, SessionBadge]:
+    found = SummaryDraft.objects.shown().waiting().order_by("pk")
+    return {one.session_id: SessionBadge("summary drafted", one.get_absolute_url()) for one in found}
+
+
+_drafts: Final = UntilWritten(_waiting_drafts)
+
+
+def drafted(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
+    """The sessions with the draft of a summary that is not appended; there are few of them."""
+    return {key: badge for key, badge in _drafts().items() if key in sessions}
+
+
 def needs_you() -> Q:
-    """The sessions of the inbox: an agent waits, a plan is ready, or planning failed."""
-    plans = Run.objects.unseen().values("session")
-    return Q(pk__in=plans) | Q(pk__in=Handshake.objects.open().values("session"))
+    """The sessions of the inbox: an agent waits, a plan is ready or failed, or a summary is drafted."""
+    waiting = (Run.objects.waiting(), Handshake.objects.open(), SummaryDraft.objects.waiting())
+    condition = Q(pk__in=())
+    for rows in waiting:
+        condition |= Q(pk__in=rows.values("session"))
+    return condition

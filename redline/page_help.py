@@ -271,7 +271,7 @@ _OF_ROUTES: Final[Mapping[PageHelp, str]] = {
     _LIST: "sessions:list",
     _SEARCH: "sessions:search",
     _IMPORT: "sessions:import sessions:remove",
-    _SETTINGS: "sessions:settings compaction:compaction_settings",
+    _SETTINGS: ("sessions:settings sessions:windows sessions:browser sessions:advanced compaction:compaction_settings"),
     _AGENTS: "sessions:agents sessions:connect_agent sessions:remove_agent",
     _SESSION: "compaction:session compaction:entry compaction:text",
     _TREE: "compaction:tree compaction:compare_branches compaction:move compaction:label compaction:fork_from",

@@ -11,7 +11,7 @@ from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.models import Handshake
 from sessions_app.database.sqlite import UntilWritten
 from sessions_app.sessionlog.text import one_line
-from sessions_app.web.session_badges import SessionBadge
+from sessions_app.web.session_badges import MarkPlace, SessionBadge
 
 TITLE_CHARACTERS: Final = 80
 
@@ -43,7 +43,10 @@ def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
     """The sessions of a list whose agent waits, each with the page on which that is decided."""
     return {
         one.handshake.session_id: SessionBadge(
-            f"agent waits until {timezone.localtime(one.handshake.ends_at):%H:%M}", one.address
+            f"agent waits until {timezone.localtime(one.handshake.ends_at):%H:%M}",
+            one.address,
+            MarkPlace.WAITS,
+            ends=one.handshake.ends_at,
         )
         for one in waiting_agents()
         if one.handshake.session_id in sessions

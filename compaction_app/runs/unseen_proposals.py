@@ -18,9 +18,8 @@ from compaction_app.core.states import EventKind
 from compaction_app.models import Handshake, Run, RunEvent, SummaryDraft
 from sessions_app.database.sqlite import UntilWritten, left_out_if_busy
 from sessions_app.server.broadcast import SESSIONS, publish
-from sessions_app.sessionlog.context import significant
 from sessions_app.sessionlog.text import one_line
-from sessions_app.web.session_badges import SessionBadge
+from sessions_app.web.session_badges import MarkPlace, SessionBadge
 
 TITLE_CHARACTERS: Final = 120
 
@@ -47,8 +46,8 @@ def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
 
 def _badge(run: Run) -> SessionBadge:
     if run.is_broken_off:
-        return SessionBadge("plan failed", run.log_address)
-    return SessionBadge(f"plan ready −{significant(run.struck):,}", run.get_absolute_url())
+        return SessionBadge("plan failed", run.log_address, MarkPlace.FAILED)
+    return SessionBadge("plan ready", run.get_absolute_url(), deleted=run.struck)
 
 
 def outgrown() -> Combinable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import IntEnum
 from typing import Final
 
@@ -62,6 +63,8 @@ class SessionBadge:
     """Words of a session, quoted after the others. They may contain anything."""
     why: str = ""
     """More about it, for whoever points at it. It may contain anything."""
+    ends: datetime | None = None
+    """When what it says ends; a script counts down to it."""
     written: int = 0
     """The number of compactions of the session that it stands for."""
 

@@ -12,7 +12,7 @@ NO_PAGES: Final = """
     api_ certify decide approve_rest download export handoff picture place reader reindex review_json review_markdown
     review_place stop resume again transcript verify take_back decline waiting_agents migrate use_draft discard_draft
     lost_report agreement test_ csv json hide_introduction demo log_out theme palette preview fork delete_experiment
-    dismiss
+    dismiss automatic_planning
 """.split()
 """Parts of the names of routes that show no page of their own: actions, files, parts of pages."""
 
