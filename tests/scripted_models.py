@@ -6,7 +6,7 @@ from typing import Any
 
 from compaction_app.models import PlannerModel, Provider
 from compaction_app.scripted.server import ScriptedProvider
-from tests.server import Server
+from tests.server import Server, plan_at
 
 
 def add_scripted(provider: ScriptedProvider, *scripts: str, dialect: Any = "openai", **more: Any) -> None:
@@ -41,6 +41,6 @@ def added_provider(server: Server, name: str, base_url: str, *models: str, **mor
 
 
 def start_model(server: Server, address: str, planner: str) -> str:
-    """Start a run of the session at this address with a model; returns the path of its page."""
+    """Start a run of the session at this address with a model; returns the path of its planner's log."""
     form = f"{address}/compact"
-    return server.post(f"{form}?planner={planner}", form, planner=planner, keep="40")
+    return plan_at(server.post(f"{form}?planner={planner}", form, planner=planner, keep="40")) + "/log"

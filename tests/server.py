@@ -33,6 +33,13 @@ from tests.paths import PROJECT
 from tests.wait import WAIT_SECONDS, wait_until
 
 
+def plan_at(address: str) -> str:
+    """The address of the plan that is made or reviewed on a page."""
+    found = re.search(r"(?:/plans/|[?&]plan=)(\d+)", address)
+    assert found is not None, address
+    return f"/plans/{found[1]}"
+
+
 class LoopbackConnection(http.client.HTTPConnection):
     """A connection to this machine, whatever the name: browsers resolve names below localhost, resolvers may not."""
 

@@ -61,7 +61,7 @@ def test_no_child_process_imports_from_the_directory_the_server_was_started_in(h
         add_provider(server, "scripted", provider.base_url("openai"), "good-plan")
         for planner in ("embedded", "scripted/good-plan"):
             run = start_model(server, server.session("session.jsonl"), planner)
-            server.wait_for(lambda run=run: "Review the proposals" in server.text(run))
+            server.wait_for(lambda run=run: "planned" in server.text(run))
     assert executed(hostile) == []
 
 

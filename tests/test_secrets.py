@@ -27,7 +27,7 @@ from tests.browser.scenarios import approve_everything, finished_run, is_over, p
 from tests.budget import FACTOR, some
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
 from tests.html import addresses, csrf_field, element, elements, links
-from tests.server import Server, start_server
+from tests.server import Server, plan_at, start_server
 
 KEYS: Final = {
     "anthropic": "sk-ant-api03-Vq7TzLw2NfXk9RbYp4HsJd8Gm3Cu6QeAvnWo",
@@ -137,7 +137,8 @@ def _plan_all(server: Server) -> None:
     for name in names:
         address, planner = server.session(title(name)), f"{name}/m-{name}"
         # The form that discloses what leaves the machine, and where to.
-        runs.append(server.post(f"{address}/compact?planner={planner}", f"{address}/compact", planner=planner))
+        form = f"{address}/compact"
+        runs.append(plan_at(server.post(f"{form}?planner={planner}", form, planner=planner)))
     place_titled(server.root, "written", steps=8)
     run = finished_run(server, server.session(title("written")))
     approve_everything(server, run)

@@ -23,7 +23,7 @@ from compaction_app.planning.plan import MANUAL_PLANNER
 from compaction_app.runs.forms import repeated_fields
 from compaction_app.runs.presenter import automatic_planning
 from compaction_app.runs.reviews import review_of
-from compaction_app.runs.unseen_proposals import dismiss
+from compaction_app.runs.unseen_proposals import dismiss, outgrown
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.text import plural
 from sessions_app.web.pages import acts_on_post, redirect
@@ -83,9 +83,9 @@ def inbox(request: HttpRequest) -> HttpResponse:
 
 
 def _with_steps(runs: RunQuerySet) -> RunQuerySet:
-    """Runs, each with whether its review was begun, and with the number of objects that were opened."""
+    """Runs, each with whether its review was begun, how many objects were opened, and whether its session continued."""
     decisions = Decision.objects.filter(run=OuterRef("pk"), seq__gt=PINNED_SEQ)
-    return runs.with_session().annotate(begun=Exists(decisions), opened=Count("openings"))
+    return runs.with_session().annotate(begun=Exists(decisions), opened=Count("openings"), outgrown=outgrown())
 
 
 def _plans(runs: Iterable[Any]) -> Iterator[InboxPlan]:
@@ -98,7 +98,8 @@ def _plans(runs: Iterable[Any]) -> Iterator[InboxPlan]:
             yield InboxPlan(run, run.failure)
         else:
             opened = plural(run.opened, "text") if run.opened else "none"
-            yield InboxPlan(run, f"{_origin(run)}, {opened} opened")
+            later = "; the session has continued since" if run.outgrown else ""
+            yield InboxPlan(run, f"{_origin(run)}, {opened} opened{later}")
 
 
 def _begun(run: Run) -> str:

@@ -41,13 +41,15 @@ inbox_count: Final = UntilWritten(_count)
 
 def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
     """The sessions of a list with a plan that is ready or failed, each with the address of the page about it."""
-    return {run.session_id: _badge(run) for run in Run.objects.waiting().filter(session__in=sessions)}
+    found = Run.objects.waiting().filter(session__in=sessions).annotate(outgrown=outgrown())
+    return {run.session_id: _badge(run, is_older=run.outgrown) for run in found}
 
 
-def _badge(run: Run) -> SessionBadge:
+def _badge(run: Run, *, is_older: bool) -> SessionBadge:
     if run.is_broken_off:
         return SessionBadge("plan failed", run.log_address, MarkPlace.FAILED)
-    return SessionBadge("plan ready", run.get_absolute_url(), deleted=run.struck)
+    words = "older plan ready" if is_older else "plan ready"
+    return SessionBadge(words, run.get_absolute_url(), deleted=run.struck)
 
 
 def outgrown() -> Combinable:

@@ -122,15 +122,15 @@ class Journey:
     # ---- 4: a run ---------------------------------------------------------------------------------------
 
     def plan(self, address: str = "") -> None:
-        """The form, then the run's page until the run has ended, without a manual reload."""
+        """The panel, then the planning until the review opens, without a manual reload."""
         page = self.page
         page.goto(self.server.base + (address or self.server.session(self.name)))
         self.click("Compact…")
         page.get_by_label("Keep", exact=True).fill("60")
-        page.get_by_label("What matters").fill("the parser")
-        self.press("Start planning")
-        page.wait_for_url(re.compile(r"/plans/\d+/log$"))
-        expect(page.get_by_role("link", name="Review the proposals")).to_be_visible()
+        page.get_by_label("What you will work on next").fill("the parser")
+        self.press(re.compile("^Plan"))
+        page.wait_for_url(re.compile(r"/plans/\d+$"))
+        self.click("Planner’s log")
         calls = [int(number) for number in texts_of(page.locator("#log .event__number")) if number]
         assert calls == list(range(1, len(calls) + 1))
 
@@ -139,7 +139,7 @@ class Journey:
     def review(self) -> None:
         """Approve, reject, undo, delete an entry, narrow, withdraw, approve the groups."""
         page = self.page
-        self.click("Review the proposals")
+        self.click(re.compile("^Review"))
         first, second = (self._row(number) for number in (0, 1))
         self._open(first)
         self.press(re.compile("^Approve"), page.locator(first))

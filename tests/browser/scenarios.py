@@ -18,7 +18,7 @@ from tests import html
 from tests.factories import assistant, call, chain, result, session_bytes, text, user, working_session
 from tests.files import place
 from tests.paths import corpus
-from tests.server import Server
+from tests.server import Server, plan_at
 from tests.wait import WAIT_SECONDS, wait_until
 
 REAL: Final = "pi/before-compaction.v3.jsonl"
@@ -93,7 +93,7 @@ def damaged_session(name: str) -> bytes:
 def start_run(server: Server, address: str, **given: str) -> str:
     """Start a run of the session at this address; returns the address of its plan."""
     form = {"keep": "50", "planner": "embedded", **given}
-    return server.post(f"{address}/compact", f"{address}/compact", **form).removesuffix("/log")
+    return plan_at(server.post(f"{address}/compact", f"{address}/compact", **form))
 
 
 def finished_run(server: Server, address: str, **given: str) -> str:
@@ -191,7 +191,7 @@ def paused_run(server: Server, start: Callable[[], str], reached: Callable[[int]
 
 
 def run_number(page: str) -> int:
-    return int(page.rsplit("/", 1)[1])
+    return int(plan_at(page).rsplit("/", 1)[1])
 
 
 def event_count(server: Server, run: int) -> int:

@@ -70,7 +70,7 @@ def idle(idle_server):
 
 def new_run(server: Server, name: str) -> tuple[RunFactory, str]:
     """A new run: the factory that writes its rows, and the path of its page."""
-    page = start_run(server, server.session(title(name)))
+    page = start_run(server, server.session(title(name))) + "/log"
     return run_factory_of(server, page), page
 
 
@@ -167,7 +167,7 @@ def test_the_scroll_position_is_kept_while_more_arrives(idle, browse):
 
 
 def test_the_panel_beside_the_log_is_always_up_to_date(idle, browse):
-    path = start_run(idle, idle.session(title("beside")))
+    path = start_run(idle, idle.session(title("beside"))) + "/log"
     watched = browse(idle)
     page, later = watched.open(path), watched.open(path)
     page.evaluate("window.stayed = true")
@@ -177,13 +177,13 @@ def test_the_panel_beside_the_log_is_always_up_to_date(idle, browse):
     is_same(page, later, factory.seq)
     for said in ("50% of the tokens", "Recent entries kept", "Now the tests.", "transcript.jsonl"):
         expect(page.locator("#asked")).to_contain_text(said)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Planning what to strike")
-    expect(page).to_have_title(re.compile(r"^Run [0-9]+, running [0-9.]+%: .* · Redline$"))
+    expect(page.locator("#heading")).to_contain_text("is planning")
+    expect(page).to_have_title(re.compile(r"^Plan [0-9]+, running [0-9.]+%: .* · Redline$"))
     add_turn(factory, 1)
     is_same(page, later, factory.seq)
     factory.end("target_met")
-    expect(page).to_have_title(re.compile(r"^Run [0-9]+, planned, the target is met: .* · Redline$"))
-    expect(page.get_by_role("heading", level=1)).to_have_text(f"What run {run_number(path)} planned to strike")
+    expect(page).to_have_title(re.compile(r"^Plan [0-9]+, planned, the target is met: .* · Redline$"))
+    expect(page.locator("#heading")).to_contain_text("made 1 call")
     expect(page.get_by_text("You can leave this page")).to_have_count(0)
     is_same(page, later, factory.seq)
     assert page.evaluate("window.stayed")
@@ -216,7 +216,7 @@ def test_a_lost_connection_is_reported_and_resumed_where_it_broke(idle, browse):
     is_down = False
     expect(page.locator("#lost")).to_be_hidden()
     factory.end("target_met")
-    expect(page.get_by_role("link", name="Review the proposals")).to_be_visible()
+    expect(page.locator("#acts").get_by_role("link", name=re.compile("^Review"))).to_be_visible()
     is_same(page, watched.open(path), factory.seq)
     assert len(sockets) == 2
     assert page.evaluate("window.stayed")
@@ -226,7 +226,7 @@ def test_a_run_is_stopped_from_its_page(idle, browse):
     factory, path = new_run(idle, "stopped")
     factory.add_all([PREPARED])
     page = browse(idle).open(path)
-    page.get_by_role("button", name="Stop the run").click()
+    page.get_by_role("button", name="Stop and review what there is").click()
     expect(page.locator("#facts")).to_contain_text("stopping")
     factory.end("cancelled")
     expect(page.locator("#facts")).to_contain_text("stopped")
@@ -234,10 +234,11 @@ def test_a_run_is_stopped_from_its_page(idle, browse):
 
 
 def test_a_run_stopped_before_its_first_event_says_so(idle, browse):
-    page = browse(idle).open(start_run(idle, idle.session(title("left"))))
+    page = browse(idle).open(start_run(idle, idle.session(title("left"))) + "/log")
     expect(page.get_by_text("The first call appears here")).to_be_visible()
-    idle.post(urlsplit(page.url).path, urlsplit(page.url).path + "/stop")
-    expect(page.get_by_text("Nothing happened in this run.")).to_be_visible()
+    log = urlsplit(page.url).path
+    idle.post(log, log.replace("/log", "/stop"))
+    expect(page.get_by_text("No call was made.")).to_be_visible()
 
 
 IN_VIEW = """(selector) => {
@@ -322,27 +323,29 @@ def server(shared_server, provider):
 
 def test_the_form_discloses_the_host_of_a_model_before_a_run(server, browse):
     page = browse(server).open(server.session(title("asked")) + "/compact")
-    expect(page.get_by_text("Nothing. The embedded planner works offline.")).to_be_visible()
-    page.get_by_label("Planner").select_option("scripted/thinking-signed")
+    expect(page.locator("#planning")).to_have_text("Nothing leaves this machine.")
+    page.get_by_label("scripted/thinking-signed").check()
     expect(page.locator("#planning")).to_contain_text(re.compile(r"127\.0\.0\.1:\d+, on this machine"))
     size = page.locator("#size")
     expect(size).to_contain_text(re.compile(r"[\d,]+ characters, about [\d,]+ tokens"))
     shown = size.inner_text()
-    page.get_by_label("What matters").fill("A long question about the parser, and what came of it.")
+    page.get_by_label("What you will work on next").fill("A long question about the parser, and what came of it.")
     page.get_by_label("Keep", exact=True).focus()
     expect(size).not_to_have_text(shown)
-    page.get_by_label("Planner").select_option("embedded")
-    expect(page.get_by_text("Nothing. The embedded planner works offline.")).to_be_visible()
+    page.get_by_label("Built in, offline").check()
+    expect(page.locator("#planning")).to_have_text("Nothing leaves this machine.")
     expect(page.locator("input[name=disclosed]")).to_have_count(0)
 
 
 def plan_with_the_model(page: Page, *, keep: str) -> None:
-    """Send the form of a plan, for which the model is to think, and wait for the page of the run."""
+    """Send the form of a plan, for which the model is to think, and go from its panel to the planner's log."""
     page.get_by_label("Keep", exact=True).fill(keep)
-    page.get_by_label("Planner").select_option("scripted/thinking-signed")
+    page.get_by_label("scripted/thinking-signed").check()
     page.get_by_label("Thinking").select_option("high")
     expect(page.locator("#size")).to_contain_text("characters, about")
-    page.get_by_role("button", name="Start planning").click()
+    page.get_by_role("button", name="Plan ↵").click()
+    expect(page.get_by_role("heading", name="Planning")).to_be_visible()
+    page.get_by_role("link", name="Planner’s log").click()
     page.wait_for_url(re.compile(r"/plans/\d+/log$"))
 
 
@@ -358,14 +361,14 @@ def test_a_run_is_watched_while_it_thinks_and_stopped(server, provider, browse):
     page = watched.open(server.session(title("watched")) + "/compact")
     plan_with_the_model(page, keep="10")
     page.evaluate("window.stayed = true")
-    expect(page.locator("#facts")).to_contain_text("planned by scripted/thinking-signed (high)")
+    expect(page.locator("#heading")).to_contain_text("scripted/thinking-signed (high)")
     expect(page.locator("#traffic")).to_contain_text(re.compile(r"\d+ characters"))
-    expect(page.locator("#meter .meter__figure")).not_to_have_text("0.0%")
+    expect(page.locator("#meter .sum__now")).to_contain_text("proposed so far")
     expect(page.locator("#log .event:not(.event--pending)", has_text="context_delete").first).to_contain_text("−")
     for kind in ("thought", "text", "arguments"):
         server.wait_for(lambda kind=kind: len(longest(page, kind)) > 2)
     grown = [longest(page, kind) for kind in ("thought", "text", "arguments")]
-    page.get_by_role("button", name="Stop the run").click()
+    page.get_by_role("button", name="Stop and review what there is").click()
     closed = provider.wait_until_closed()
     assert closed.status == 200
     expect(page.locator("#facts")).to_contain_text("stopped")
@@ -374,7 +377,7 @@ def test_a_run_is_watched_while_it_thinks_and_stopped(server, provider, browse):
     expect(page.locator("#traffic")).to_contain_text("$")
     for texts in grown:
         assert all(later.startswith(sooner) for sooner, later in pairwise(texts))
-    page.get_by_role("link", name="Review the proposals").click()
+    page.locator("#acts").get_by_role("link", name=re.compile("^Review")).click()
     expect(page.locator("li.proposal[data-undecided]")).not_to_have_count(0)
 
 
@@ -394,5 +397,5 @@ def test_a_killed_worker_is_reported_and_its_run_can_be_resumed(server, browse):
     page.get_by_role("link", name="Resume…").click()
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("#facts")).to_contain_text("planned, the target is met")
-    expect(page.get_by_role("link", name="Review the proposals")).to_be_visible()
+    expect(page.locator("#acts").get_by_role("link", name=re.compile("^Review"))).to_be_visible()
     expect(page.locator(f"#seen[data-upto='{event_count(server, run)}']")).to_be_attached()

@@ -228,7 +228,7 @@ def test_planning_is_watched_beside_the_conversation_and_the_review_opens_when_i
     assert answer["Location"] == f"{address(session)}?plan={run.pk}"
     for page in (browser.get(answer["Location"]), browser.get(address(session))):
         assert text_of(element(page, ".session-panel h2")) == "Planning"
-        assert element(page, "[ws-connect]").attributes["ws-connect"] == f"/ws/runs/{run.pk}?panel"
+        assert element(page, "[ws-connect]").attributes["ws-connect"] == f"/ws/plans/{run.pk}/log?panel"
         assert elements(page, "#transcript article")
     finish_run(run)
     assert browser.get(answer["Location"])["Location"] == f"/plans/{run.pk}"

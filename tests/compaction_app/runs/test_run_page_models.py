@@ -84,7 +84,7 @@ def test_a_turn_shows_all_that_came_and_progress_and_cost_are_next_to_stop(facto
     assert shown.index("38,567 characters") < shown.index("The largest entries") < shown.index("I search for")
     assert "The answer is still coming." not in shown
     assert "pending" not in shown
-    assert words_of_bar(look()) == "21.6% struck $0.024"
+    assert words_of_bar(look()) == "21.6% proposed $0.024"
     factory.end("target_met")
     assert words_of_bar(look()) == ""
 
@@ -97,7 +97,7 @@ def test_a_call_is_shown_as_soon_as_it_has_a_name_and_becomes_its_result(factory
     factory.add_all([answered_event(1)])
     factory.add_call(1, 0, "context_delete", {"deletions": []}, sentence="Nothing was deleted.")
     shown = words(look())
-    assert "1 context_delete deletions 0: Nothing was deleted." in shown
+    assert "1 Propose deletions The call context_delete deletions 0: Nothing was deleted." in shown
     assert "pending" not in shown
 
 
@@ -106,7 +106,7 @@ def test_a_turn_that_broke_off_shows_its_calls_as_not_run(factory, look):
         [PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"], ["arguments", 0, '{"de'])]
     )
     factory.end("failed", f"{HOST} closed the connection.", f"{HOST} closed the connection.")
-    ended = f"The run ended: failed. {HOST} closed the connection."
+    ended = f"Planning ended: failed. {HOST} closed the connection."
     assert not missing(words(look()), 'context_delete {"de not run The answer broke off.', ended)
 
 
@@ -157,6 +157,19 @@ def test_an_attempt_that_begins_again_gives_no_anchor_twice(factory, look):
     anchors = ids(look())
     assert len(set(anchors)) == len(anchors)
     assert anchors.count("ev-1") == 1
+
+
+def test_a_call_that_proposes_deletions_names_the_reason_and_the_largest_not_ids(factory, look):
+    entry_id = "0e37df36-f698-41e8-8c43-a4d8a5b4a4a1"
+    deletions = [{"kind": "entry", "entryId": entry_id}] * 25
+    factory.add_all([PREPARED, asked_event(1)])
+    words_of_call = {"proposed": 25, "rule": "Superseded by a later read or edit", "largest": ["hooks.go ×3", "a.py"]}
+    factory.add_call(1, 0, "context_delete", {"deletions": deletions}, gain=3_883, **words_of_call)
+    row = element(look(), "#ev-1")
+    assert text_of(element(row, ".event__line")) == "Superseded by a later read or edit hooks.go ×3, a.py"
+    assert text_of(element(row, ".event__numbers")) == "25 proposed −3,883 1.0%"
+    assert entry_id not in text_of(element(row, ".event__line"))
+    assert text_of(element(look(), "#total .event__numbers")).endswith("1.0%")
 
 
 def test_everything_from_a_model_is_shown_as_text(factory, look):
@@ -214,7 +227,7 @@ def test_a_long_run_shows_its_last_turns_whole(factory, look):
     assert PAGE_ROWS <= 3 * len(numbers) <= PAGE_ROWS + 3
     assert words(page).startswith(f"Request {numbers[0]} ")
     assert f"{3 * (numbers[0] - 1) + 1} earlier events" in text_of(page)
-    assert len(elements(look("?all=1"), ".turn")) == turns
+    assert len(elements(look("/log?all=1"), ".turn")) == turns
 
 
 def test_streamed_text_is_sent_once_at_any_length(factory):
@@ -264,7 +277,7 @@ def test_a_cost_has_only_significant_decimals():
 
 
 def test_what_was_sent_and_received_is_added_up(factory, look):
-    assert "Nothing has left this machine yet." in text_of(look())
+    assert beside(look()) == "Nothing yet."
     factory.add_all([PREPARED, asked_event(1, 30_000), answered_event(1), asked_event(2, 40_000)])
     factory.add_all([answered_event(2, cacheRead=9_000, estimated=True)])
     page = look()
@@ -277,7 +290,7 @@ def test_what_was_sent_and_received_is_added_up(factory, look):
         "about $0.024",
     ):
         assert message in beside(page)
-    assert f"planned by {MODEL} (high)" in text_of(page)
+    assert text_of(element(page, "#heading")).startswith(f"{MODEL} (high) is planning.")
 
 
 def test_unreported_tokens_are_not_shown_as_a_total(factory, look):
@@ -301,7 +314,8 @@ def test_what_streams_counts_before_its_tokens_are_reported(factory, look):
 
 def test_the_list_says_who_planned_and_what_it_cost(factory, browser):
     def row() -> str:
-        return text_of(element(browser.get("/inbox"), "tbody"))
+        show = "" if Run.objects.get().state == "target_met" else "?show=running"
+        return text_of(element(browser.get(f"/inbox{show}"), ".inbox__row"))
 
     factory.add_all([PREPARED, asked_event(1)])
     assert not missing(row(), MODEL, "not reported yet")
@@ -312,7 +326,7 @@ def test_the_list_says_who_planned_and_what_it_cost(factory, browser):
     factory.end("target_met")
     assert "about $0.024" in row()
     Run.objects.update(planner="embedded", usage=None)
-    assert "embedded" in row()
+    assert "plan 1: you started it, none opened" in row()
     assert "$" not in row()
 
 
@@ -331,7 +345,7 @@ def test_a_resumed_run_names_the_host_it_sends_to(factory, look, browser):
 
 
 def test_the_embedded_planner_sends_nothing(look):
-    assert "Nothing left this machine: the embedded planner works offline." in text_of(look())
+    assert beside(look()) == "Nothing: the built-in planner works offline."
 
 
 def test_a_failed_run_can_be_retried_and_reviewed_if_something_was_validated(factory, look):
@@ -339,8 +353,11 @@ def test_a_failed_run_can_be_retried_and_reviewed_if_something_was_validated(fac
     factory.end("failed", f"{HOST}: the credit is used up.")
     page = look()
     assert "Try again" in text_of(page)
-    assert "Review the proposals" not in text_of(page)
+    assert "Plan offline" in text_of(page)
+    assert not elements(page, "#acts .button--primary")
     factory.set_state("running")
     add_turn(factory, 2)
     factory.end("failed", f"{HOST}: the credit is used up.")
-    assert not missing(text_of(look()), "Review the proposals", f"{HOST}: the credit is used up. Nothing was written.")
+    page = look()
+    assert text_of(element(page, "#note")).startswith(f"The plan failed. {HOST}: the credit is used up.")
+    assert text_of(element(page, "#acts .button--primary")).startswith("Review ")

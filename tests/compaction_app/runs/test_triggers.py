@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,21 +22,22 @@ from compaction_app.models import Agreement, Backup, Compaction, Handshake, Plan
 from compaction_app.providers.addresses import origin_of
 from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planner, plan_due, skipped_because
 from compaction_app.runs.commands import start_run, stop_run
-from compaction_app.runs.unseen_proposals import mark_seen, new_proposals
+from compaction_app.runs.unseen_proposals import dismiss, mark_seen, new_proposals
 from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.index.context_window_lookup import ContextWindowLookup, refresh_windows
 from sessions_app.index.index_store import remember_own_write
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.pages.list import ListFilters, browse
+from sessions_app.sessionlog.context import significant
 from tests.browser.scenarios import newest_run
 from tests.clients import page
 from tests.compaction_app.runs.test_run_socket import arrived
 from tests.factories import assistant, chain, session_bytes, text, user, working_session
 from tests.files import append_as_agent, backdate, place, snapshot
-from tests.html import Source, element, elements, link, text_of, texts
+from tests.html import Source, addresses, element, elements, link, text_of, texts
 from tests.installation import override_configuration
-from tests.runs import finish_run
+from tests.runs import approve_proposals, finish_run
 from tests.scripted_models import add_scripted
 from tests.server import start_server
 from tests.wait import WAIT_SECONDS
@@ -349,10 +351,10 @@ def test_what_was_stopped_is_begun_again_after_a_compaction(known_root):
 def test_a_proposal_of_an_older_state_says_so(known_root, browser):
     session = put(known_root, full())
     planned()
-    assert "older proposal waits" not in text_of(browser.get("/"))
+    assert "older plan ready" not in text_of(browser.get("/"))
     assert "it has continued since" not in text_of(browser.get("/inbox"))
     continue_session(session, 1)
-    assert "older proposal waits" in text_of(browser.get("/"))
+    assert "older plan ready" in text_of(browser.get("/"))
     assert "it has continued since its proposal was planned" in text_of(browser.get("/inbox"))
 
 
@@ -430,7 +432,7 @@ def test_a_permission_for_another_host_does_not_count(known_root, model, moved, 
 def test_the_page_of_runs_names_the_planner_in_force_first(known_root, model, browser):
     with override_configuration(plan_by_itself_with="here/small-model"):
         page = text_of(browser.get("/inbox"))
-        assert "are planned with the embedded planner. Proposals wait for your review." in page
+        assert "are planned with the embedded planner. Their plans wait here." in page
         assert "planned with here/small-model" not in page
         message = page[page.index("here/small-model is configured for this, but not used yet.") :]
         assert "You have not allowed automatic planning" in message
@@ -438,7 +440,7 @@ def test_the_page_of_runs_names_the_planner_in_force_first(known_root, model, br
         assert link(browser.get("/inbox"), "Models page") == "/settings/models"
         agree()
         page = text_of(browser.get("/inbox"))
-        assert "are planned with here/small-model. Proposals wait for your review." in page
+        assert "are planned with here/small-model. Their plans wait here." in page
         assert "not used yet" not in page
 
 
@@ -461,34 +463,69 @@ def shown_badge(page: Source) -> int:
     return 0 if "hidden" in found.attributes else int(text_of(found).split()[0])
 
 
-def test_unseen_proposals_are_counted_and_linked_until_their_review_is_opened(known_root, browser):
+def test_plans_that_are_ready_are_counted_and_linked_until_they_are_dismissed(known_root, browser):
     put(known_root, full())
     put(known_root, name="other")
     assert badge(browser) == 0
     run = planned()
     for address in ("/", "/inbox", f"/plans/{run.pk}/log", "/settings", "/nowhere"):
         assert badge(browser, address) == 1, address
-    address = link(browser.get("/"), "proposal waits")
-    assert (address, browser.get(address).status_code, badge(browser)) == (f"/plans/{run.pk}", 200, 0)
-    assert "proposal waits" not in text_of(browser.get("/"))
+    assert re.search(r"<title>\(1\)\s+Inbox", browser.get("/inbox").content.decode())
+    address = link(browser.get("/"), plan_mark(run))
+    assert (address, browser.get(address).status_code, badge(browser)) == (f"/plans/{run.pk}", 200, 1)
+    assert browser.post(f"/plans/{run.pk}/dismiss").status_code == 303
+    assert badge(browser) == 0
+    assert "plan ready" not in text_of(browser.get("/"))
+    assert "dismissed" in text_of(element(browser.get("/inbox?show=done"), ".inbox__row"))
+    assert browser.get(address).status_code == 200, "it can still be reviewed"
+
+
+def plan_mark(run: Run) -> str:
+    """The mark of a session with a plan that is ready."""
+    run.refresh_from_db()
+    return f"plan ready −{significant(run.struck):,}"
+
+
+def test_a_failed_plan_waits_with_its_cause_until_it_is_dismissed(known_root, browser):
+    put(known_root, full())
+    run = planned()
+    Run.objects.filter(pk=run.pk).update(state="failed", failure=f"{HOSTILE} refused the connection.")
+    assert badge(browser) == 1
+    assert link(browser.get("/"), "plan failed") == f"/plans/{run.pk}/log"
+    page = browser.get("/inbox")
+    assert "refused the connection." in text_of(element(page, ".inbox__row"))
+    assert not elements(page, "img")
+    assert text_of(element(page, ".list-head .facts")) == "1 failed"
+    browser.post(f"/plans/{run.pk}/dismiss")
+    assert badge(browser) == 0
+    assert "Nothing needs you." in text_of(browser.get("/inbox"))
+
+
+def test_a_plan_that_was_begun_says_how_far_it_is_and_is_continued(known_root, browser):
+    run = plan_by_hand(put(known_root))
+    approve_proposals(run, first=1)
+    row = element(browser.get("/inbox"), ".inbox__row")
+    assert re.search(r"you began: 1 approved, \d+ undecided", text_of(row))
+    assert link(row, "Continue") == f"/plans/{run.pk}"
 
 
 def test_a_plan_that_somebody_started_and_left_waits_in_the_header_the_list_and_its_session(known_root, browser):
     session = put(known_root)
     left = plan_by_hand(session)
     assert badge(browser) == 1
-    assert link(browser.get("/"), "proposal waits") == f"/plans/{left.pk}"
-    assert "waits for review" in text_of(element(browser.get("/inbox"), ".table"))
+    assert link(browser.get("/"), plan_mark(left)) == f"/plans/{left.pk}"
+    assert "you started it, none opened" in text_of(element(browser.get("/inbox"), ".inbox__row"))
     assert f"The plan of run {left.pk} waits for review." in text_of(browser.get(session.get_absolute_url()))
     again = plan_by_hand(session)
-    assert (badge(browser), link(browser.get("/"), "proposal waits")) == (1, f"/plans/{again.pk}")
+    assert (badge(browser), link(browser.get("/"), plan_mark(again))) == (1, f"/plans/{again.pk}")
     browser.get(f"/plans/{again.pk}")
-    assert badge(browser) == 0, "a later plan takes the place of an earlier one"
+    assert badge(browser) == 1, "a later plan takes the place of an earlier one, opened or not"
     unfinished = browser.get(session.get_absolute_url())
     assert f"The review of run {again.pk} is not finished." in text_of(unfinished)
     assert link(unfinished, f"Review run {again.pk}") == f"/plans/{again.pk}"
     Run.change(again.pk, RunState.SUPERSEDED)
     assert "is not finished" not in text_of(browser.get(session.get_absolute_url()))
+    assert badge(browser) == 0
 
 
 def test_the_plan_of_an_agent_that_asked_is_announced_by_its_question_alone(known_root, browser):
@@ -499,18 +536,18 @@ def test_the_plan_of_an_agent_that_asked_is_announced_by_its_question_alone(know
     assert "waits for review" not in text_of(browser.get(run.session.get_absolute_url()))
 
 
-def test_the_page_of_runs_shows_the_configuration_and_skipped_sessions(known_root, redline, browser):
+def test_the_inbox_shows_the_configuration_and_skipped_sessions(known_root, redline, browser):
     put(known_root, full(), title=HOSTILE)
     place(redline.home / ".atomic" / "agent" / "settings.json", b'{"compaction": {"enabled": false}}')
     answer = browser.get("/inbox")
     page = text_of(answer)
-    assert "On: sessions that are due are planned with the embedded planner" in page
+    assert "Automatic planning is on Sessions that are almost full are planned with the embedded planner." in page
     assert "disables automatic compaction" in page
     assert "\u202e" not in page
     assert "the" not in texts(answer, "b")
     with override_configuration(plan_by_itself=False):
         page = text_of(browser.get("/inbox"))
-    assert "plan_by_itself = true" in page
+    assert "Automatic planning is off" in page
     assert "disables automatic compaction" not in page
 
 
@@ -526,6 +563,8 @@ def test_a_proposal_is_announced_once_and_earlier_ones_are_not(known_root):
     assert tell["words"].isprintable()
     assert "<b>the</b>" in tell["words"], "a system shows it as text"
     assert new_proposals(known) == ({run.pk}, [])
+    dismiss(run)
+    assert new_proposals(known) == (set(), [{"page": {"waiting": 0}}])
 
 
 def next_message(socket: ClientConnection) -> dict[str, Any]:
@@ -566,9 +605,11 @@ def test_an_agent_that_fills_its_window_finds_a_proposal_of_a_separate_worker_wa
                 assert "Mend the parser." in message["tell"]["words"]
         page_of_list = server.get("/")
         assert shown_badge(page_of_list) == 1
-        assert link(page_of_list, "proposal waits") == message["tell"]["address"]
-        assert "planned automatically" in server.text("/inbox")
+        assert message["tell"]["address"] in addresses(element(page_of_list, "#listing"))
+        assert "made by itself because the session is almost full" in server.text("/inbox")
         with server.socket("/ws/sessions") as socket:
-            assert "Mend the parser." in server.text(message["tell"]["address"])
+            plan = message["tell"]["address"]
+            assert "Mend the parser." in server.text(plan)
+            server.post("/inbox", f"{plan}/dismiss")
             assert next_message(socket) == {"waiting": 0}
         assert snapshot(server.root) == {"work.jsonl": before}
