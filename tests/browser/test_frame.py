@@ -23,7 +23,7 @@ def server(shared_server):
 
 def help_of(page: Page) -> str:
     page.keyboard.press("?")
-    shown = page.get_by_role("region", name="Keys")
+    shown = page.get_by_role("dialog", name="This page")
     expect(shown).to_be_visible()
     words = shown.inner_text()
     page.keyboard.press("Escape")
@@ -33,13 +33,33 @@ def help_of(page: Page) -> str:
 
 @pytest.mark.parametrize("path", ["/", "/inbox", "/settings/models", "/settings", "/import", "/history"])
 def test_a_question_mark_shows_the_keys_of_every_page(server, browse, path):
-    assert "to the list of sessions" in help_of(browse(server).open(path))
+    assert "to the sessions" in help_of(browse(server).open(path))
+
+
+def test_while_the_help_is_open_the_page_hears_no_key_and_the_focus_returns(server, browse):
+    page = browse(server).open("/")
+    opener = page.get_by_role("button", name="Help on this page")
+    opener.click()
+    shown = page.get_by_role("dialog", name="This page: Sessions")
+    expect(shown.get_by_role("listitem")).to_have_count(5)
+    press(page, "g", "i", "j")
+    expect(page).to_have_url(f"{server.base}/")
+    expect(page.locator(".is-current")).to_have_count(0)
+    press(page, "?")
+    expect(shown).to_be_hidden()
+    expect(opener).to_be_focused()
+
+
+def test_the_help_opens_without_a_script(server, browse):
+    page = browse(server, java_script_enabled=False).open("/")
+    page.get_by_role("button", name="Help on this page").click()
+    expect(page.get_by_role("heading", name="This page: Sessions")).to_be_visible()
 
 
 def test_keys_lead_from_page_to_page(server, browse):
     session = server.session("Mend it.")
     page = browse(server).open(session)
-    for keys, path in (("gt", f"{session}/tree"), ("gs", session), ("gr", "/inbox"), ("gl", "/")):
+    for keys, path in (("gt", f"{session}/tree"), ("gs", session), ("gi", "/inbox"), ("gs", "/")):
         press(page, *keys)
         expect(page).to_have_url(f"{server.base}{path}")
 
@@ -51,7 +71,7 @@ def test_a_letter_alone_and_a_letter_that_is_typed_lead_nowhere(server, browse):
     page.keyboard.type("gl?")
     expect(page.get_by_label("Label or text")).to_have_value("gl?")
     expect(page).to_have_url(f"{server.base}{server.session('Mend it.')}/tree")
-    expect(page.get_by_role("region", name="Keys")).to_be_hidden()
+    expect(page.get_by_role("dialog", name="This page")).to_be_hidden()
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["with a script", "without one"])

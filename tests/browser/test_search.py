@@ -1,5 +1,7 @@
 """The search in a browser: reached by one key from every page, used without a mouse, and it leads to the place."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -34,20 +36,68 @@ def page(server, browse):
     return browse(server).open("/")
 
 
-def test_the_key_leads_to_the_nearest_field_and_twice_to_all_sessions(page):
+def test_the_key_leads_to_the_nearest_field_and_twice_to_the_palette(page):
     page.keyboard.press("/")
     expect(page.locator("#q")).to_be_focused()
     page.keyboard.press("/")
-    expect(page.locator("#search-all")).to_be_focused()
+    expect(page.locator("#palette-words")).to_be_focused()
     page.keyboard.type("needle")
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("3 places in 2 sessions")
     page.keyboard.press("/")
     expect(page.locator("#search-query")).to_be_focused()
     page.keyboard.press("/")
-    expect(page.locator("#search-all")).to_be_focused()
+    expect(page.locator("#palette-words")).to_be_focused()
     page.keyboard.press("Escape")
-    expect(page.locator("#search-all")).not_to_be_focused()
+    expect(page.locator("#palette")).to_be_hidden()
+    expect(page.locator("#search-query")).to_be_focused()
+
+
+def test_the_palette_goes_to_a_session_by_its_title(page):
+    page.keyboard.press("Control+k")
+    first = page.locator("#palette [aria-selected=true]")
+    expect(first).to_contain_text("Look for part 1.")
+    page.keyboard.type("where")
+    expect(first).to_contain_text("Where is the needle?")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Where is the needle?")
+
+
+def test_what_is_typed_faster_than_the_answer_comes_opens_what_was_typed(page):
+    page.keyboard.press("Control+k")
+    page.keyboard.type("benchmark")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/insights/benchmark")
+
+
+def test_the_palette_offers_what_the_page_does_and_the_turns_of_a_session(server, browse):
+    page = browse(server).open(server.session("other.jsonl"))
+    page.keyboard.press("Control+k")
+    options = page.locator("#palette").get_by_role("option")
+    page.keyboard.type("> compact")
+    expect(options).to_have_text([re.compile("Compact…")])
+    page.locator("#palette-words").fill("# needle")
+    expect(options).to_have_text([re.compile("Where is the needle")])
+    page.locator("#palette-words").fill("> compact")
+    expect(options).to_have_text([re.compile("Compact…")])
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/compact")
+
+
+def test_escape_closes_the_palette_and_the_focus_returns(page):
+    opener = page.get_by_role("link", name="Search, or go to")
+    opener.press("Enter")
+    expect(page.locator("#palette-words")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#palette-words")).to_have_attribute("aria-activedescendant", "palette-1")
+    page.keyboard.press("Escape")
+    expect(opener).to_be_focused()
+
+
+def test_without_a_script_the_palette_is_the_search(server, browse):
+    page = browse(server, java_script_enabled=False).open("/")
+    page.get_by_role("link", name="Search, or go to").click()
+    expect(page.locator("#search-query")).to_be_visible()
 
 
 def test_a_slash_in_a_query_is_typed(page):

@@ -14,7 +14,7 @@ from sessions_app.search.text_index import update_texts
 from tests.clients import page
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
 from tests.files import place
-from tests.html import HOSTILE_TEXTS, assert_inert, elements, text_of
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, text_of, texts
 
 
 def add(root: Path, name: str, *messages: dict[str, Any], is_searchable: bool = True) -> Session:
@@ -155,9 +155,26 @@ def test_odd_addresses_are_answered(browser, sessions):
         assert browser.get(f"/search?q=needle&{query}").status_code == 200, query
 
 
-def test_every_page_has_the_field(browser, sessions):
+def test_every_page_leads_to_the_search(browser, sessions):
     for address in ("/", "/search", sessions[0].get_absolute_url(), "/settings"):
-        assert len(elements(browser.get(address), "input[data-search=all]")) == 1
+        assert element(browser.get(address), "#jump").attributes["href"] == "/search"
+
+
+def found_in_palette(browser: Client, typed: str) -> list[str]:
+    return texts(browser.get("/go", {"q": typed}, headers={"HX-Request": "true"}), ".palette__name")
+
+
+def test_the_palette_finds_sessions_by_title_pages_by_name_and_offers_the_search(browser, sessions):
+    assert found_in_palette(browser, "")[-1] == "Search"
+    assert found_in_palette(browser, "settings mod") == ["Settings: models", "Search “settings mod” in all sessions"]
+    title = sessions[0].heading
+    assert found_in_palette(browser, title[:12])[0] == title
+    hostile = "<b>\x1b\u202e"
+    assert found_in_palette(browser, hostile) == ["Search “<b>\\x1b\\u202e” in all sessions"]
+
+
+def test_the_palette_s_address_leads_to_the_search(browser, sessions):
+    assert browser.get("/go?q=a+b")["Location"] == "/search?q=a+b"
 
 
 def within(browser: Client, address: str) -> Any:
