@@ -27,6 +27,7 @@ TABS: Final = {
     "timeline": "timeline",
     "fork": "timeline",
     "lost": "timeline",
+    "session_hindsight": "timeline",
     "backups": "backups",
     "doctor": "health",
 }

@@ -22,6 +22,7 @@ FORMS: Final = sorted({*PROJECT.glob("*_app/pages/**/*.py"), *PROJECT.glob("*_ap
 VARIABLE: Final = "…"
 DRAWN: Final = {
     "band--…": ("quiet",),
+    "chart__strategy--…": ("bound", "embedded", "other"),
     "field--…": ("style",),
     "sessions__…": ("agent", "context", "session", "size", "used"),
     "tie--…": ("first", "last", "mid", "none", "through"),

@@ -396,13 +396,13 @@ def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """The costs of the compactions of one branch, judged by the messages that followed; only the figures of one
     compaction if another page requests that fragment.
     """
-    found = known_session(root, path)
+    found, leaf = known_session(root, path), request.GET.get("leaf", "")
     view, fault = None, None
     try:
-        view = view_session(found, request.GET.get("entry", ""), request.GET.get("leaf", ""))
+        view = view_session(found, request.GET.get("entry", ""), leaf)
     except RedlineError as failure:
         fault = failure
-    context = {"session": found, "view": view, "fault": fault, "active_nav": "sessions"}
+    context = {"session": found, "view": view, "leaf": leaf, "fault": fault, "active_nav": "sessions"}
     template = "hindsight/session.html"
     if wants_fragment(request):
         return render(request, f"{template}#since", context)

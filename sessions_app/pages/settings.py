@@ -44,6 +44,7 @@ SHOWN: Final = 200
 """The maximum number of rows of a section; the others are counted."""
 VALUE_LENGTH: Final = 300
 UNKNOWN_IN_SNIPPET: Final = 10
+ABSENT: Final = "This folder does not exist yet."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,15 @@ class EffectiveRoot(NamedTuple):
     missing: int = 0
     size: int = 0
 
+    @property
+    def agent(self) -> str:
+        return AGENTS[self.root.agent].label if self.root.agent in AGENTS else "agent detected by path"
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the folder does not exist yet."""
+        return self.fault == ABSENT
+
 
 @dataclass(frozen=True, slots=True)
 class ModelWindow:
@@ -87,8 +97,10 @@ class ModelWindow:
 
 
 def general() -> dict[str, Any]:
-    """The folders that are searched."""
-    return {"roots": _roots(), "readers": list(READERS), "file": _configuration_file()}
+    """The folders that are searched; those that do not exist yet apart from the others."""
+    roots = _roots()
+    absent = [one for one in roots if one.is_absent]
+    return {"folders": [one for one in roots if not one.is_absent], "absent": absent, "readers": list(READERS)}
 
 
 def windows() -> dict[str, Any]:

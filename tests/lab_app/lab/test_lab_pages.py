@@ -62,7 +62,7 @@ def test_a_text_or_the_page_of_a_session_chooses_among_the_sessions(browser, ses
     add(idle_root, "other.jsonl", "Mend the parser.")
     shown = page(browser, "/insights/benchmark/new", text="parser", keep="0.5")
     assert not missing(text_of(element(shown, "#chosen")), "1 session of", "Mend the parser.")
-    shown = page(browser, link(page(browser, session.get_absolute_url()), "Measure…"))
+    shown = page(browser, link(page(browser, session.get_absolute_url()), "Test on this session…"))
     assert values(shown, "session") == [str(session.pk)]
     browser.post("/insights/benchmark/new", {"session": [session.pk], "strategy": ["oldest"], "keep": ["0.5"]})
     assert [one.session for one in MeasuredSession.objects.all()] == [session]
@@ -106,8 +106,8 @@ def test_the_page_shows_each_strategy_and_leads_to_the_entries_of_what_was_lost(
     shown = page(browser, experiment.get_absolute_url())
     words = text_of(element(shown, ".loss-table"))
     assert not missing(words, "The least possible", "Built-in planner", "Oldest first", "Old results only, as OpenCode")
-    assert len(elements(shown, ".insight-chart__line")) == 6
-    assert len(elements(shown, ".insight-chart__line--embedded circle")) == 3
+    assert len(elements(shown, ".chart .chart__line")) == 6
+    assert len(elements(shown, ".chart__strategy--embedded circle")) == 3
     shown = page(browser, experiment.get_absolute_url(), keep="0.5", strategy="oldest")
     rows = elements(element(shown, "section[aria-labelledby=lost-references]"), "tbody tr")
     assert "src/module_00.py" in text_of(rows[0])

@@ -166,7 +166,7 @@ def test_a_bridge_without_a_connection_is_shown_and_can_be_removed(browser, redl
         connected(browser)
         assert "belongs to no connection" not in words(browser)
         assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
-        assert not missing(words(browser), "settings.json still has a bridge", "Remove the bridge…")
+        assert not missing(words(browser), "settings.json still has a bridge", "Disconnect the bridge…")
         browser.post(REMOVE, {"project": "", "digest": digest(browser, REMOVE)})
     assert "belongs to no connection" not in words(browser)
 

@@ -233,7 +233,7 @@ def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(brows
     answer = browser.get("/")
     empty, missing_one = f"Atomic {known_root} empty", f"Codex {tmp_path / 'gone'} not found"
     assert texts(answer, ".places li") == [empty, missing_one]
-    assert link(answer, "Add a folder…") == "/settings#roots"
+    assert link(answer, "Add a folder…") == "/settings#folders"
     assert link(answer, "Import a session file…") == "/import"
 
 

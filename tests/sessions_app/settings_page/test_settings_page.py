@@ -125,7 +125,7 @@ def test_a_root_shows_its_sessions(browser, known_root):
     put(known_root, "b.jsonl", of_model("m"))
     (known_root / "b.jsonl").unlink()
     index_roots()
-    found = next(one for one in general()["roots"] if one.root.path == str(known_root))
+    found = next(one for one in general()["folders"] if one.root.path == str(known_root))
     assert (found.sessions, found.missing, found.size) == (1, 1, (known_root / "a.jsonl").stat().st_size)
 
 
