@@ -523,10 +523,22 @@ _DONE: Final = {
 
 
 def step_words(review: GroupedReview, step: Step) -> str:
-    """A decision in words: rejected: src/parse.py:59–209; approved 17 proposals. Raises the errors of reading."""
+    """A decision in words: rejected: src/parse.py:59–209; approved 15 of “Empty outputs”; approved 17 proposals.
+
+    Raises the errors of reading.
+    """
     if len({target.entry_id for target in step.targets}) > 1:
-        return f"{_DONE[step.kind]} {plural(len(step.targets), 'deletion' if step.kind is Kind.ADD else 'proposal')}"
+        return f"{_DONE[step.kind]} {_several(review, step)}"
     return f"{_DONE[step.kind]}: {_name(review, step.targets[0])}"
+
+
+def _several(review: GroupedReview, step: Step) -> str:
+    """The number of objects of a decision, and their group if it is one."""
+    found = [item for target in step.targets if (item := review.review.items.get(target)) is not None]
+    titles = set(map(review.titles.by(review.chosen.by), found)) if len(found) == len(step.targets) else set()
+    if len(titles) == 1 and step.kind is not Kind.ADD:
+        return f"{len(found):,} of “{escape_line(titles.pop())}”"
+    return plural(len(step.targets), "deletion" if step.kind is Kind.ADD else "proposal")
 
 
 def decision_report(before: GroupedReview, after: GroupedReview, step: Step, *, is_undo: bool = False) -> str:

@@ -297,6 +297,7 @@ _SAID: Final = (
     ("names in it occur only there", "names in it are mentioned nowhere else"),
 )
 """Words of the planner's recorded reasons, and those of a page."""
+_ONE_NAME: Final = re.compile(r"(?<![\d,])(1 of the [\d,]+ names in it) are ")
 _WORD: Final = re.compile(r"[\w-]+")
 
 
@@ -305,6 +306,7 @@ def reason_words(reason: str, standing: Standing | None, outline: Outline) -> st
     words = checked_reason(reason, standing)
     for recorded, said in _SAID:
         words = words.replace(recorded, said)
+    words = _ONE_NAME.sub(r"\1 is ", words)
     return _WORD.sub(lambda found: found[0] if found[0].isdigit() else outline.turn_words(found[0]) or found[0], words)
 
 

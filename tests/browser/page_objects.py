@@ -171,7 +171,7 @@ class Journey:
         while (left := bar.get_attribute("data-undecided") or "0") != "0":
             self.page.locator("button[name=approve_group]").first.click()
             expect(bar).not_to_have_attribute("data-undecided", left)
-        expect(self.page.get_by_role("link", name=re.compile("^Last look"))).to_be_visible()
+        expect(self.page.get_by_role("link", name=re.compile("^Confirm [0-9]"))).to_be_visible()
         expect(self.page.locator("#bar")).to_have_attribute("data-undecided", "0")
 
     def _row(self, number: int) -> str:
@@ -221,7 +221,7 @@ class Journey:
         """Commit a session that was just written to, which needs a confirmation; returns the previous bytes."""
         page, before = self.page, self.path.read_bytes()
         shutil.copyfile(self.path, self.path.with_suffix(".before"))
-        self.click(re.compile("^Last look"))
+        self.click(re.compile("^Confirm [0-9]"))
         page.wait_for_url("**/commit")
         os.utime(self.path)
         page.reload()

@@ -72,7 +72,11 @@ def test_a_preview_follows_the_pattern_that_is_typed(server, run, browse):
     watched = browse(server)
     undecided = undecided_of(watched.open(run))
     page = watched.open(f"{run}/select")
-    previews = {"renamed_7": "1 more stays", "/(/": "The pattern cannot be used", "/function_3[0-9]/": "1 proposal"}
+    previews = {
+        "renamed_7": "1 more cannot be deleted",
+        "/(/": "The pattern cannot be used",
+        "/function_3[0-9]/": "1 proposal",
+    }
     for typed, words in previews.items():
         page.get_by_label("Text, or a pattern between slashes").fill(typed)
         expect(page.locator("#preview")).to_contain_text(words)
@@ -86,7 +90,7 @@ def test_a_preview_follows_the_pattern_that_is_typed(server, run, browse):
 def test_a_plan_is_started_from_what_is_like_an_entry(server, run, browse):
     page = browse(server).open(f"{server.session('the parser')}?view=all")
     press(page, "j", "j", "j", "+")
-    expect(page.get_by_role("link", name="everything older than e3")).to_be_visible()
+    expect(page.get_by_role("link", name="everything older than this")).to_be_visible()
     page.get_by_role("link", name="all results of read").click()
     page.get_by_role("button", name="Start a plan from 1").click()
     expect(page.get_by_role("main")).to_contain_text("selected by hand")

@@ -237,12 +237,12 @@ def test_s_and_shift_with_arrows_select_and_a_applies_to_the_selection(page):
     expect(page.locator("#pick")).to_be_hidden()
 
 
-def test_e_c_and_plus_fold_open_what_they_are_about(page):
+def test_e_v_and_plus_fold_open_what_they_are_about(page):
     first = page.locator(f"#{first_rows(page)[0]}")
     press(page, "j", "j", "e")
     says(page, "This proposal is one block")
     expect(first.locator(".proposal__open")).to_be_visible()
-    press(page, "c")
+    press(page, "v")
     expect(first.locator(".staying").first).to_be_visible()
     press(page, "+")
     expect(first.locator("button[name=add]").first).to_be_focused()
@@ -251,7 +251,7 @@ def test_e_c_and_plus_fold_open_what_they_are_about(page):
 def test_c_and_plus_work_on_a_proposal_that_is_shut(page):
     first, second = (page.locator(f"#{name}") for name in first_rows(page)[:2])
     here = page.url
-    press(page, "j", "j", "c")
+    press(page, "j", "j", "v")
     expect(first.locator(".staying").first).to_be_visible()
     press(page, "n", "+")
     expect(second.locator("button[name=add]").first).to_be_focused()
@@ -266,7 +266,7 @@ def test_no_key_is_lost_behind_a_link_that_is_pressed_twice(page, by):
     expect(fold).to_be_visible()
     held = hold(page, "**/stays?*")
     if by == "key":
-        press(page, "c", "c")
+        press(page, "v", "v")
     else:
         fold.dblclick()
     press(page, "j", "Enter")
@@ -297,7 +297,7 @@ def test_a_click_on_a_proposal_opens_it_although_an_undo_moves_the_cursor_first(
     status(page, first, "approved")
     is_current(page, second)
     held = hold(page, "**/decide")
-    press(page, "u", "c")
+    press(page, "u", "v")
     poll(page, lambda: bool(held))
     page.locator(f"#{third} .proposal__what").click()
     page.unroute("**/decide")
@@ -306,7 +306,7 @@ def test_a_click_on_a_proposal_opens_it_although_an_undo_moves_the_cursor_first(
 
 def test_a_proposal_that_has_the_focus_keeps_it_when_it_is_drawn_again(page):
     second, third = first_rows(page)[1:3]
-    press(page, "j", "j", "j", "c")
+    press(page, "j", "j", "j", "v")
     expect(page.locator(f"#{second} .staying").first).to_be_visible()
     held = hold(page, "**/decide")
     page.locator(f"#{second} button[name=add]").first.click()
@@ -376,7 +376,7 @@ def test_the_slider_under_the_map_names_entries_and_goes_to_their_proposals(page
     expect(page.locator(".is-current .proposal__what, .is-current .disclose").first).to_be_focused()
 
 
-@pytest.mark.parametrize(("key", "where"), [("s", "/sessions/"), ("l", "/$")])
+@pytest.mark.parametrize(("key", "where"), [("s", "/$"), ("t", "/tree$"), ("p", "/select$")])
 def test_g_goes_places(page, key, where):
     press(page, "g", key)
     page.wait_for_url(re.compile(where))
@@ -386,9 +386,9 @@ def test_g_c_goes_to_the_commit_once_something_is_approved(page):
     press(page, "g", "c")
     says(page, "Nothing is approved yet")
     press(page, "j", "j", "a")
-    expect(page.get_by_role("link", name="Last look at 1…")).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("^Confirm 1 "))).to_be_visible()
     press(page, "g", "c")
-    page.wait_for_url(re.compile("/commit$"))
+    page.wait_for_url(re.compile("/confirm$"))
 
 
 def test_a_question_mark_lists_the_keys_and_escape_closes_the_list(page):

@@ -39,6 +39,7 @@ from compaction_app.entries.view import (
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.snapshots import moved_in_snapshot
 from compaction_app.rendering.code import language_of
+from compaction_app.rendering.markup import NO_MARKUP
 from compaction_app.review import grouped_review
 from compaction_app.review.account import StruckMap, struck_map
 from compaction_app.review.lines import KINDS, KeptEntries, anchor, fold_words, reason_words, ref_of
@@ -47,6 +48,8 @@ from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import ContextSize, significant
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Target, Texts, call_parts
 
+STRUCK: Final = ("approved", "open")
+"""The fates of texts that are struck through."""
 PAIRS_SHOWN: Final = 3
 PREVIEW: Final = 72
 _ACTIONS: Final = {
@@ -81,7 +84,7 @@ class ShownPart:
     @property
     def struck(self) -> str:
         """Whether it is struck through; for a call, its line."""
-        return (" ".join(self.call or ()) or "yes") if self.fate in ("approved", "open") else ""
+        return (" ".join(self.call or ()) or "yes") if self.fate in STRUCK else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,8 @@ class ArticleMaker:
             pairs = [named for named in [self._kept_by(item.refusal)] if named is not None]
         unanswered = self._review.unanswered.get(item.target, ())
         reason = item.origin.reason if item.origin is not None and not item.added else ""
+        if not reason and item.source == Proposal.Source.REPAIR:
+            reason = grouped_review.BY_PAIR
         still = self._grouped.line_checks.of(item.target)
         return {
             "key": ref_of(item.target),
@@ -245,10 +250,14 @@ class ArticleMaker:
         index = None if block is None else block.index
         if block is not None and block.type == BlockType.TOOL_CALL:
             source, call = source_of_call(text, block.call_id or "", self._project)
-            return ShownPart("call", beginning(source), fate, call, entry.entry_id, index)
+            shown = beginning(source)
+            return ShownPart("call", shown, fate, call, entry.entry_id if shown.more else "", index)
         kind = kind_of(entry, block)
         shown = beginning(TextSource(kind, text, language=self._language(entry)))
-        return ShownPart(kind, shown, fate, None, entry.entry_id, index)
+        if fate in STRUCK and shown.style in ("code", "ansi"):
+            # Line by line, without the indent: see `struck`.
+            shown = replace(shown, markup=NO_MARKUP)
+        return ShownPart(kind, shown, fate, None, entry.entry_id if shown.more else "", index)
 
     def _language(self, entry: TranscriptEntry) -> str:
         """The language of the file that an output shows, from the call that it answers; empty if it shows none."""
@@ -284,8 +293,6 @@ class ArticleMaker:
             return "added by you"
         if item.source == Proposal.Source.HOOK:
             return "proposed by a hook"
-        if item.source == Proposal.Source.REPAIR:
-            return "belongs to another deletion"
         return f"{self._grouped.run.planner} planner"
 
     def _pairs(self, item: ReviewItem) -> Iterator[EntryRef]:
@@ -439,6 +446,12 @@ class GroupRow:
     """Whether its proposals contain names that occur nowhere else."""
     opened: dict[str, Any] | None = None
     """See `ReviewDesk.group_rows`."""
+
+    @property
+    def decided_words(self) -> str:
+        """What is decided in it: 2 approved, 1 rejected."""
+        counts = (self.approved, "approved"), (self.rejected, "rejected")
+        return ", ".join(f"{count:,} {words}" for count, words in counts if count)
 
     @property
     def approve_words(self) -> str:

@@ -259,14 +259,12 @@ KEYS: Final = (
 BUTTONS: Final = (
     ("j", "j", "Next", False),
     ("n", "n", "Next undecided", False),
-    ("]", "]", "Next group", True),
     ("Enter", "↵", "Open", False),
     ("a", "a", "Approve", False),
     ("x", "x", "Reject", False),
     ("s", "s", "Select", True),
     ("A", "⇧A", "Approve group", True),
     ("u", "u", "Undo", False),
-    ("/", "/", "Search", True),
     ("?", "?", "All keys", False),
 )
 """The buttons of the bar: the key of each, the key as displayed, the words, and whether only a wide bar shows it."""

@@ -81,6 +81,8 @@ class ReviewInBrowser:
     by: str = ""
     parts: dict[str, Element] = field(default_factory=dict)
     sent: dict[str, list[str]] = field(default_factory=dict)
+    counted: int | None = None
+    """The number of proposals that the pressed button of a group names."""
     pressed_unsigned: bool = False
     """Whether the row that was pressed was rejected: its number, without a sign, is what it deletes if it may go."""
 
@@ -147,6 +149,8 @@ class ReviewInBrowser:
         """The first button of a group."""
         group = self.chance.choice(self.groups)
         (button, *_) = elements(group, "button")
+        words = text_of(button)
+        self.counted = sum(map(int, re.findall(r"\d+", words.replace(",", "")))) if "Approve" in words else None
         return {str(button.attributes["name"]): button.attributes["value"]}, number(group, ".group__tokens data")
 
     def opened_button(self) -> tuple[dict[str, Any], int] | None:
@@ -197,6 +201,7 @@ def test_the_number_beside_a_button_is_what_it_moves(browser, redline, root, nam
         if made.total() % LOADED_AGAIN == 0:
             shown.load(chance.choice(["reason", "turn", "tool"]))
         kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
+        shown.counted = None
         button = getattr(shown, kind)()
         if button is None:
             continue
@@ -214,6 +219,8 @@ def test_the_number_beside_a_button_is_what_it_moves(browser, redline, root, nam
             is_held = moved == 0 and shown.pressed_unsigned and "cannot be deleted" in status
             assert abs(moved - expected) <= 1 or is_held, what
         assert shown_number(status.rpartition(":")[2]) in as_shown, what
+        approved = sum(is_accepted(after, target) and not is_accepted(desk, target) for target in leads_of(after))
+        assert shown.counted in (None, approved) or "cannot be deleted" in status, what
         made_step = last if kind == "undo" else reviewed(run).last
         own = made_step.step.targets if made_step is not None else ()
         assert not missing(status, *others_in_words(desk, after, own)), what
@@ -232,6 +239,10 @@ def others_in_words(before: ReviewDesk, after: ReviewDesk, own: Collection[Targe
     if len(groups) > 2:
         return [f"and {len(changed)} in {len(groups)} groups"]
     return [f"{count} in “{title}”" for title, count in groups.items()]
+
+
+def leads_of(desk: ReviewDesk) -> list[Target]:
+    return [item.target for item in desk.leads]
 
 
 def is_accepted(desk: ReviewDesk, target: Target) -> bool:

@@ -84,7 +84,10 @@ def test_a_selection_is_one_step_and_one_undo(browser, run, do):
     assert texts(page, ".selection__sum .tokens")[0] == f"about −{significant(tokens):,}" or do == "reject"
     said = f"−{significant(tokens):,}" if tokens else "tokens are kept"
     assert not missing(
-        text_of(element(review, ".banner--note")), f"{len(changed)} proposals", said, "One undo takes it back."
+        text_of(element(review, ".banner--note")),
+        f"{len(changed)} of “Nothing later mentions it”",
+        said,
+        "One undo takes it back.",
     )
     undo(run, NOW)
     assert standing(run) == before

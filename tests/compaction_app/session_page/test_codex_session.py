@@ -66,7 +66,7 @@ def test_a_review_names_what_the_agents_rules_tie_to_a_deletion(browser, session
     run = plan_session(index_file(path))
     proposed = next(iter(review_of(run).leads())).target
     review = text_of(browser.get(f"/plans/{run.pk}?at={ref_of(proposed)}"))
-    assert not missing(review, "thinking 2 goes with it", "its call 3 goes with it")
+    assert not missing(review, "Thinking in turn 1 is deleted with it", "Its call is deleted with it")
 
 
 @pytest.fixture(params=["sessions", "archived_sessions"])
