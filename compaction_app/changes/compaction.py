@@ -27,7 +27,7 @@ from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import after_compact, is_from_hook
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
-from compaction_app.runs.reviews import PlanVersion, approved_of, pins_of, plan_version
+from compaction_app.runs.reviews import PlanVersion, approved_of, pins_of, plan_version, reviewed
 from compaction_app.session_activity import Activity, activity_of, append_needs, confirmation
 from sessions_app.agents.base import AgentServer
 from sessions_app.agents.pure.formats import Change, PlanRules, SessionWriter, WriteFacts, note_text
@@ -44,6 +44,8 @@ from .records import BackupNote, CommitNote
 
 MOST_NAMED: Final = 5
 """The maximum number of objects that a message names; the rest are counted."""
+TOLERATED_MISS: Final = 5.0
+"""By less than this many percentage points, a reviewed plan may miss its target without a confirmation."""
 BY_PAIR: Final = Origin(0, "", "", by_repair=True)
 """The origin of a target that is deleted with the other side of its tool call."""
 
@@ -68,9 +70,9 @@ class Approved:
     """The reviewed run; it is committed together with the line, or not at all."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Notes of the user, each by the first entry of the span that it replaces: see `Run.notes`."""
-    is_less_by_decision: bool = False
-    """Whether an agent waits or waited for this plan and a human rejected a part of the proposals. That is the
-    decision: if the plan misses its target, no second confirmation is needed."""
+    tolerated_miss: float = 0.0
+    """The plan may miss its target by less than this many percentage points without a confirmation. It includes what
+    the reviewer rejected: to reject is a decision that needs no second one."""
     rule: str = ""
     """The rule that approved it instead of a human, in words; empty if a human approved it."""
     version: PlanVersion | None = None
@@ -169,8 +171,8 @@ class Preflight(ChangePlan):
                 "every agent honours.",
             ),
             "below_target": (
-                "Commit although the target is not met.",
-                f"The approved deletions are {stats.percent_reduction}% of the tokens; the target is {target:g}%.",
+                f"The target is missed by {max(0.0, target - stats.percent_reduction):.0f} points",
+                f"You delete {stats.percent_reduction:g}% by the agent’s own estimate; the target is {target:g}%.",
             ),
         }
 
@@ -269,7 +271,7 @@ def check_plan(approved: Approved, present: Document, now: datetime) -> Prefligh
     _require_writer_may(approved, present, writer)
     rules = reading.rules(writer.name)
     validated = _validate_again(approved, present, parent_id, rules)
-    meets_target = approved.is_less_by_decision or _meets_target(approved, validated, rules)
+    meets_target = _meets_target(approved, validated, rules)
     notes = _notes(approved, present, parent_id, writer)
     activity = activity_of(present.row, present.state, now)
     torn = find_torn_line(present.agent, present.path)
@@ -373,11 +375,13 @@ def _judge(
 
 
 def _meets_target(approved: Approved, validated: ValidatedDeletion, rules: PlanRules) -> bool:
-    """Whether the target is met, or was met at the approval and the session has only grown since."""
-    if validated.target_met:
+    """Whether the target is met, or missed by less than is tolerated, or was met at the approval and the session has
+    only grown since."""
+    miss = target_reduction(approved.parameters.compression_ratio) - validated.stats.percent_reduction
+    if validated.target_met or miss < approved.tolerated_miss:
         return True
-    reviewed = _judge(approved, approved.document, approved.leaf_id, rules)
-    return isinstance(reviewed, ValidatedDeletion) and reviewed.target_met
+    earlier = _judge(approved, approved.document, approved.leaf_id, rules)
+    return isinstance(earlier, ValidatedDeletion) and earlier.target_met
 
 
 def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str, rules: PlanRules) -> ValidatedDeletion:
@@ -448,11 +452,18 @@ def approval(run: Run, writer: str = "", rule: str = "") -> Approved:
         reason=run.reason,
         run=run,
         notes=run.notes,
-        # Once the agent has closed the session, it no longer waits for the change.
-        is_less_by_decision=run.handshakes.unfinished().exists() and bool(pins_of(run)[0]),
+        tolerated_miss=TOLERATED_MISS + _rejected_percent(run, validated),
         rule=rule,
         version=version,
     )
+
+
+def _rejected_percent(run: Run, validated: ValidatedDeletion) -> float:
+    """The share of the context that the reviewer rejected, in percent of the planner's estimate."""
+    reviewer = reviewed(run).reviewer
+    kept = {target for pin in pins_of(run)[0] for target in (pin, *reviewer.goes_with(pin))}
+    tokens = removed_estimate(reviewer.transcript, kept.difference(validated.targets))
+    return 100 * tokens / max(1, validated.stats.tokens_before)
 
 
 def commit(

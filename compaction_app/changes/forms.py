@@ -5,7 +5,7 @@ A page shows the plan of a change, and its form has the plan's digest: boxes tic
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from django import forms
 
@@ -15,16 +15,30 @@ from .change import Confirmations, PlannedChange, RequiredConfirmation
 
 
 class ConfirmationField(forms.MultipleChoiceField):
-    """Checkboxes of one name, as `Confirmations`. The change decides which are required."""
+    """Checkboxes of one name, as `Confirmations`. The change decides which are required. `others` are the names of
+    boxes that only the page requires."""
 
-    def __init__(self) -> None:
-        super().__init__(choices=[(flag.name, flag.name) for flag in fields(Confirmations)], required=False)
+    def __init__(self, *others: str) -> None:
+        self._others = frozenset(others)
+        names = [*(flag.name for flag in fields(Confirmations)), *others]
+        super().__init__(choices=[(name, name) for name in names], required=False)
 
     def clean(self, value: Any) -> Confirmations:
-        return Confirmations(**dict.fromkeys(super().clean(value), True))
+        given = [name for name in super().clean(value) if name not in self._others]
+        return Confirmations(**dict.fromkeys(given, True))
 
 
-def missing_in(form: forms.Form, required: Iterable[RequiredConfirmation]) -> list[RequiredConfirmation]:
+class Named(Protocol):
+    """A required confirmation, or another box of the same field."""
+
+    @property
+    def name(self) -> str: ...
+
+
+NamedT = TypeVar("NamedT", bound=Named)
+
+
+def missing_in(form: forms.Form, required: Iterable[NamedT]) -> list[NamedT]:
     """The required confirmations missing in a form's field `yes`, in order."""
     given = form["yes"].value() or []
     return [one for one in required if one.name not in given]

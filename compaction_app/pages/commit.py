@@ -1,14 +1,17 @@
-"""The pages of a commit: before it, the lines to be written, the place, the required confirmations and the cost; after
-it, the result, the removed units by reason with their proposers and approvals, and the context before and after.
+"""The tabs Confirm and Result of a plan. Confirm: what needs the reviewer's yes, how the plan is saved, the largest
+deletions, and what it saves. Result: how to continue, the context before and after, what was checked, and the deleted
+units by reason with their proposers and approvals.
 
-The certificate of a written compaction can be made again from the present file, with the agent's own package if it is
-installed.
+Two confirmations belong to the page alone: that some deletions were never opened, and that some of these have names
+mentioned nowhere else. The change itself requires the others (`ChangePlan.needs`). A saved plan can be checked again
+against the present file, with the agent's own package if it is installed.
 """
 
 import math
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -20,12 +23,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.changes.change import CHANGE_IS_MADE, lines_of, write_facts
-from compaction_app.changes.compaction import approval, commit as commit_plan, preflight_of
-from compaction_app.changes.forms import ConfirmForm
+from compaction_app.changes.compaction import Preflight, approval, commit as commit_plan, preflight_of
+from compaction_app.changes.forms import ConfirmationField, ConfirmForm, missing_in
 from compaction_app.changes.proof import approved_messages, certificate_in
 from compaction_app.changes.records import NOT_RECORDED
 from compaction_app.changes.undo import undo_rows
 from compaction_app.core.effects import tokens_back
+from compaction_app.core.groups import only_here
 from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.core.states import RunState
 from compaction_app.core.stats import InputCost, input_cost
@@ -39,8 +43,11 @@ from compaction_app.planning.model_registry import prices_of_session
 from compaction_app.planning.snapshots import is_prepared, mark_of, snapshot_of
 from compaction_app.providers.types import dollars
 from compaction_app.review.account import (
+    UNOPENED,
+    UNREAD_NAMES,
     LastLook,
     ReviewAccount,
+    UnitGroup,
     account_of,
     groups_of,
     last_look,
@@ -55,7 +62,7 @@ from compaction_app.runs.commands import record_opened
 from compaction_app.runs.reviews import approve_undecided, require_same_plan
 from compaction_app.session_activity import effect_of
 from sessions_app.agents.base import AgentServer
-from sessions_app.agents.pure.formats import Append, Change, NewFile
+from sessions_app.agents.pure.formats import Append, Change, NewFile, SessionWriter
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import resume_line
 from sessions_app.database.sqlite import left_out_if_busy
@@ -63,9 +70,12 @@ from sessions_app.document.document import Document
 from sessions_app.index.roots import managed_path
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
+from sessions_app.sessionlog.certificate import Certificate, PackageOutcome
+from sessions_app.sessionlog.context import significant
 from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.sessionlog.handoff import handoff as handoff_text
+from sessions_app.sessionlog.text import one_line, plural
 from sessions_app.storage.session_certificate import certify as certify_session
 from sessions_app.web.credentials import is_shown
 from sessions_app.web.pages import acts_on_post, redirect, require_valid, status_of
@@ -92,6 +102,8 @@ WRITER_FAILS: Final = frozenset(
 """The failures of one writer that another one may avoid."""
 READ_ONLY: Final = "read_only_agent"
 """The failure for an agent whose sessions Redline cannot write."""
+NAMED: Final = 5
+"""The number of faults of a saved plan that the page names."""
 WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
 """Failures after which the change is made."""
 
@@ -99,6 +111,7 @@ WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
 class CommitForm(ConfirmForm):
     """The confirmations, the writer, and the digest of the plan that the page showed."""
 
+    yes = ConfirmationField(UNOPENED, UNREAD_NAMES)
     writer = forms.CharField(required=False)
 
 
@@ -111,7 +124,7 @@ class RestForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def commit(request: HttpRequest, run: int) -> HttpResponse:
-    """Show the lines to be written and the required confirmations; write the lines once they are given."""
+    """Show what a plan would change and what needs a yes; save it once everything is confirmed."""
     found = known_run(run)
     if Compaction.objects.filter(run=found).exists():
         # A second click, or a second window: show the result.
@@ -125,6 +138,7 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
         save_notes(found, notes_in(request.POST))
         asked = waiting_handshake(found, timezone.now())
         approved, now = approval(found, data["writer"]), timezone.now()
+        require_yes(form, last_look(account_of(found)))
         if asked is not None:
             approve(asked, ReviewedPlan(approved, data["yes"], now, data["plan"]))
             return redirect("compaction:handshake", asked.pk)
@@ -140,7 +154,6 @@ def _show(
     request: HttpRequest, run: Run, fault: RedlineError | None = None, form: CommitForm | None = None
 ) -> HttpResponse:
     view = look = None
-    form = form or CommitForm()
     asked = waiting_handshake(run, timezone.now())
     writer = (request.POST or request.GET).get("writer", "")
     was_written = fault is not None and fault.code in WRITTEN
@@ -151,16 +164,23 @@ def _show(
         except RedlineError as unshown:
             fault = fault or unshown
     plan = view["plan"] if view is not None else None
+    form = (form or CommitForm()).of_shown(plan)
+    ticks = ticks_of(look, plan) if look is not None and plan is not None else []
+    is_unconfirmed = isinstance(fault, ConfirmationNeeded | TargetNotMet)
+    missing = missing_in(form, ticks) if is_unconfirmed else []
     context: dict[str, Any] = {
         "run": run,
+        "tab": "confirm",
         "view": view,
         "fault": fault,
         "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
         "was_written": was_written,
         "is_read_only": fault is not None and fault.code == READ_ONLY,
         "other_writers": other_writers(run, writer) if fault and fault.code in WRITER_FAILS else (),
-        "form": form,
-        "missing": form.missing(plan, fault),
+        "ticks": ticks,
+        "given": form["yes"].value() or [],
+        "missing": missing,
+        "ticks_missing": len(missing_in(form, ticks)),
         "plan": plan,
         "kept_query": f"{urlencode({'writer': writer})}&" if writer else "",
         "active_nav": "inbox",
@@ -168,17 +188,23 @@ def _show(
         "applied_by": applied_by(asked, plan.writer).name if asked is not None and plan is not None else "",
     }
     if view is not None and look is not None:
-        context |= {"look": look, "cost": view_cost(look.account), **_samples(request, look)}
+        context |= {
+            "look": look,
+            "proposal_count": len(look.account.units),
+            "cost": view_cost(look.account),
+            **_samples(request, look),
+        }
     return render(request, "commit/commit.html", context, status=status_of(fault))
 
 
 def _show_undecided(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
     """The additional approvals if everything undecided is approved, shown before that."""
-    context: dict[str, Any] = {"run": run, "fault": fault, "undecided": True, "active_nav": "inbox"}
+    context: dict[str, Any] = {"run": run, "tab": "confirm", "fault": fault, "undecided": True, "active_nav": "inbox"}
     context["kept_query"] = "undecided=1&"
     try:
         look = undecided_look(account_of(run))
-        context |= {"look": look, "mark": mark_of(run), **_samples(request, look)}
+        count = len(look.account.units)
+        context |= {"look": look, "proposal_count": count, "mark": mark_of(run), **_samples(request, look)}
     except RedlineError as unshown:
         context["fault"] = fault = fault or unshown
     return render(request, "commit/undecided.html", context, status=status_of(fault))
@@ -246,12 +272,13 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
         "rows": undo_rows(compaction),
         "asked": run.handshakes.filter(state=HandshakeState.APPLIED).last(),
         "fault": fault,
+        "tab": "result",
         "active_nav": "inbox",
     }
     if is_prepared(run):
         account = account_of(run)
         removals = removals_of(account)
-        context |= {"removals": removals, "cost": view_cost(account)}
+        context |= {"removals": removals, "proposal_count": len(account.units), "cost": view_cost(account)}
         context["chosen"] = next((row for row in removals["rows"] if row.key == request.GET.get("reason")), None)
     return render(request, "commit/result.html", context, status=status_of(fault))
 
@@ -284,6 +311,71 @@ def _reviewed(number: int) -> tuple[ReviewAccount, Compaction | None]:
     return account_of(run), Compaction.objects.select_related("backup").filter(run=run).first()
 
 
+# ---- what needs a yes --------------------------------------------------------------------------------------
+
+SHORT: Final = {
+    "below_target": "target missed",
+    "live": "the session is live",
+    "after_torn_line": "a torn last line",
+    "switch_branch": "another branch becomes active",
+    "not_honoured": "the agent is not known",
+}
+"""The confirmations of the change in a few words, for the bar at the foot of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One thing that needs the reviewer's yes."""
+
+    name: str
+    sentence: str
+    why: str
+    short: str
+    units: UnitGroup | None = None
+    """The units that it is about, if it is about some of them."""
+
+
+def ticks_of(look: LastLook, plan: Preflight) -> list[Tick]:
+    """What needs the reviewer's yes: first the ones of the page, then the target, then those of the change."""
+    required = sorted(plan.confirmations, key=lambda one: one.name != "below_target")
+    return [*ticks_of_look(look), *(Tick(*one, SHORT[one.name]) for one in required)]
+
+
+def ticks_of_look(look: LastLook) -> list[Tick]:
+    """What needs the reviewer's yes because it was not opened."""
+    found = []
+    unopened, names = look.unopened, look.unread_names
+    if unopened.count:
+        count, tokens = unopened.count, f"{significant(unopened.tokens):,}"
+        sentence = f"{count:,} of {len(look.units):,} {'is' if count == 1 else 'are'} approved without being opened"
+        why = f"You approved {unopened.in_bulk:,} of them with others, in one step."
+        if unopened.in_bulk in (0, count):
+            them = "it" if count == 1 else "them"
+            why = f"You approved {them} {'with others, in one step' if unopened.in_bulk else 'one by one'}."
+        found.append(Tick(UNOPENED, f"{sentence}, −{tokens}", why, f"{count:,} not opened", unopened))
+    if names.count:
+        verb, them = ("contains", "it") if names.count == 1 else ("contain", "them")
+        sentence = f"{names.count:,} {verb} names mentioned nowhere else, and you did not open {them}"
+        found.append(Tick(UNREAD_NAMES, sentence, _names_lost(names), "names mentioned nowhere else", names))
+    return found
+
+
+def _names_lost(group: UnitGroup) -> str:
+    """The largest of the units with such names, in words."""
+    unit = group.unopened[0]
+    counts = only_here(unit.reason)
+    what = " ".join(filter(None, (unit.line.tool, one_line(unit.line.words, 60))))
+    names = f"the model could not look up {plural(counts[0], 'name')} any more" if counts is not None else ""
+    first = f"{what}, −{significant(unit.tokens):,}"
+    return f"{'The largest is ' if group.count > 1 else ''}{first}{f': {names}' if names else ''}."
+
+
+def require_yes(form: CommitForm, look: LastLook) -> None:
+    """Raise ConfirmationNeeded `not_opened` if the reviewer's yes to something that was not opened is missing."""
+    for tick in missing_in(form, ticks_of_look(look)):
+        raise ConfirmationNeeded("not_opened", f"{tick.sentence}. Nothing was written. Confirm that.", "")
+
+
 # ---- before the commit -------------------------------------------------------------------------------------
 
 
@@ -311,8 +403,10 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> dict[str, Any]:
     ends_with_newline = present.fingerprint.size == present.state.size
     return {
         "plan": plan,
-        # The ways to record the plan, each with its effect on the session.
+        # The ways to save the plan, each with its effect on the session.
         "writers": [(one, effect_of(one, plan.activity)) for one in present.reading.writers],
+        # Those that are not offered, each with the reason.
+        "refused": present.reading.refused.items(),
         # The beginning of the text that would be appended.
         "lines": text[:LINES_SHOWN].decode("utf-8", "replace"),
         "line_count": len(lines),
@@ -323,8 +417,8 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> dict[str, Any]:
         "rows": rows,
         "created": created,
         "backup": backup.name,
-        # The struck deletions that are nevertheless kept.
-        "brought_back": tuple(map(str, unapplied)),
+        # The approved deletions that the agent keeps nevertheless.
+        "brought_back": len(unapplied),
         "tokens_back": tokens_back(run.context_size, transcript, targets, unapplied),
         # In their place the writer writes the user's notes, if it does.
         "spans": spans,
@@ -358,13 +452,13 @@ def handoff_of(run: Run) -> str:
     return handoff_text(kept, loaded.texts([message.source for message in kept]))
 
 
-def other_writers(run: Run, writer: str) -> list[str]:
-    """The names of the other writers, for a plan that this one, or the best one, cannot write."""
+def other_writers(run: Run, writer: str) -> list[SessionWriter]:
+    """The other writers, for a plan that this one, or the best one, cannot write."""
     reading = indexed_reading(run.session)
     if reading is None or not is_prepared(run):
         return []
-    names = [one.name for one in reading.writers]
-    return [name for name in names if name != (writer or snapshot_of(run).prepared.writer or names[0])]
+    refusing = writer or snapshot_of(run).prepared.writer or reading.writers[0].name
+    return [one for one in reading.writers if one.name != refusing]
 
 
 # ---- the result --------------------------------------------------------------------------------------------
@@ -378,7 +472,7 @@ def view_result(compaction: Compaction) -> dict[str, Any]:
     is_in_database = session.agent.store.database(session.path) is not None
     is_restored = run is not None and run.state == RunState.RESTORED
     notes = run.notes if run is not None and compaction.created else {}
-    new_session = _new_session(compaction)
+    new_session, certificate = _new_session(compaction), certificate_in(compaction)
     return {
         "compaction": compaction,
         "entries": sum(raw.get("blockIndex") is None for raw in compaction.origins),
@@ -393,7 +487,8 @@ def view_result(compaction: Compaction) -> dict[str, Any]:
         "can_restore": not (is_in_database or session.agent.store.is_append_only),
         "new_session": new_session,
         "continued": new_session or session,
-        "certificate": certificate_in(compaction),
+        "certificate": certificate,
+        "checks": checks_of(compaction, certificate) if certificate is not None else [],
         # The user's notes in the new session, each with the first entry of its span.
         "notes": [(entry_id, words) for entry_id, words in notes.items() if entry_id in whole],
         # In Redline's own directory, no agent looks for a session.
@@ -404,6 +499,46 @@ def view_result(compaction: Compaction) -> dict[str, Any]:
         "keep": f"{100 * float(compaction.parameters['compression_ratio']):g}",
         "backup_name": Path(compaction.backup.path).name,
     }
+
+
+class Check(NamedTuple):
+    """One thing that was checked of a saved plan, with its evidence."""
+
+    holds: bool
+    sentence: str
+    evidence: list[str]
+
+
+def checks_of(compaction: Compaction, certificate: Certificate) -> list[Check]:
+    """The checks of a saved plan, as sentences: what is wrong stands below the one that failed."""
+    agent, backup = compaction.session.agent, compaction.backup
+    package, difference = certificate.package, certificate.difference
+    messages = plural(certificate.messages, "message")
+    is_refused = bool(certificate.refusal) or (package is not None and package.outcome.is_bad)
+    if package is not None and package.outcome is PackageOutcome.EQUAL:
+        opened = f"loaded by its own reader {package.version}, {messages}"
+    else:
+        opened = f"{messages} as in {certificate.versions or certificate.reader}"
+    faults = [certificate.refusal, package.detail if package is not None else ""]
+    found = [
+        Check(
+            not is_refused, f"{agent.label} {'cannot' if is_refused else 'can'} continue from this", [opened, *faults]
+        )
+    ]
+    if difference is not None:
+        same = "Nothing but the approved plan is missing"
+        found.append(
+            Check(False, "It differs from the approved plan", [difference])
+            if difference
+            else Check(True, same, ["compared message by message; everything else is kept word for word"])
+        )
+    broken = [one.sentence for one in certificate.unrepaired[:NAMED]]
+    whole = "Every call has its result" if not broken else "A provider would refuse it"
+    repaired = [f"{one.sentence} The agent mends that itself." for one in certificate.violations if one.is_repaired]
+    found.append(Check(not broken, whole, broken or repaired[:NAMED]))
+    copy = f"{Path(backup.path).name}, SHA-256 {backup.sha256[:12]}…"
+    found.append(Check(True, "A backup was made and checked first", [copy]))
+    return [check._replace(evidence=[one for one in check.evidence if one]) for check in found]
 
 
 def certify_again(compaction: Compaction, now: datetime) -> None:

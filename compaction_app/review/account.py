@@ -1,9 +1,9 @@
 """The account of a review: each decided unit with its removed tokens, its proposer and reason, its approver and time.
 
-The page before a commit, the result and the exports are made from it, so their numbers are the same. `LastLook` is the
-page before a commit: the deleted units, those that were never opened, and those approved in bulk; the largest unopened
-ones can be shown with the beginnings of their texts, as a spot check. `struck_map` draws the transcript as a token map
-with the deletions struck through. `review_document` and `review_markdown` are the exports.
+Confirm, the result and the exports are made from it, so their numbers are the same. `LastLook` has the units that
+Confirm shows: the largest, the others by group, those that were never opened, and what of that needs the reviewer's
+yes. The largest unopened ones can be shown with the beginnings of their texts, as a spot check. `struck_map` draws the
+transcript as a token map with the deletions struck through. `review_document` and `review_markdown` are the exports.
 
 Texts of sessions are hostile. In the Markdown they are code spans, so that nothing in them is markup, and control
 characters are shown as escapes.
@@ -205,7 +205,7 @@ def _estimate(reviewer: Reviewer, item: ReviewItem, parts: Sequence[effects.Plan
     return sum(part.cell.tokens for part in parts), sum(part.cell.tokens for part in parts if not part.is_own)
 
 
-# ---- the page before a commit ----------------------------------------------------------------------------
+# ---- confirm ----------------------------------------------------------------------------
 
 LARGEST: Final = 10
 """The number of units that are listed individually."""
@@ -216,7 +216,10 @@ SAMPLE: Final = 5
 SAMPLE_LINES: Final = 24
 SAMPLE_CHARACTERS: Final = 2_000
 """The number of characters of a text that a spot check shows."""
-NAMES_ONLY_THERE: Final = "what holds names found nowhere else"
+UNOPENED: Final = "unopened"
+"""The key of the units that were never opened, and the name of the confirmation that they need."""
+UNREAD_NAMES: Final = "names"
+"""The same for the units that have names mentioned nowhere else and were never opened."""
 NO_TOOL: Final = "no tool"
 NOT_PLANNED: Final = "Not up for compaction"
 """The part of the context outside the entries of the plan, such as instructions and the descriptions of tools."""
@@ -292,7 +295,7 @@ class UnitGroup:
         sources = {unit.item.source for unit in self.units}
         if sources == {Proposal.Source.HOOK}:
             return "a hook"
-        return "you" if sources == {Proposal.Source.HUMAN} else "an earlier run"
+        return "you" if sources == {Proposal.Source.HUMAN} else "an earlier plan"
 
 
 def groups_of(units: Iterable[ReviewUnit], kept: Iterable[ReviewUnit] = ()) -> list[UnitGroup]:
@@ -305,9 +308,9 @@ def groups_of(units: Iterable[ReviewUnit], kept: Iterable[ReviewUnit] = ()) -> l
     return sorted(groups, key=lambda group: (-group.tokens, group.title))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LastLook:
-    """The units to be looked at before a commit, and their totals."""
+    """The units that Confirm shows, and their totals."""
 
     account: ReviewAccount
     units: Sequence[ReviewUnit]
@@ -332,7 +335,7 @@ class LastLook:
         """The tokens of objects that are merely deleted with others."""
         return sum(unit.pair_tokens for unit in self.units)
 
-    @property
+    @cached_property
     def largest(self) -> list[ReviewUnit]:
         return sorted(self.units, key=lambda unit: -unit.tokens)[:LARGEST]
 
@@ -345,18 +348,34 @@ class LastLook:
         return round(100 * self.largest_tokens / self.tokens) if self.tokens else 0
 
     @property
-    def groups(self) -> list[UnitGroup]:
-        """The units approved in bulk, or undecided, by reason; the largest first."""
-        return groups_of(self.in_bulk.units)
+    def largest_opened(self) -> int:
+        return sum(unit.is_opened for unit in self.largest)
 
-    @property
-    def with_names_only_there(self) -> UnitGroup:
-        """The units whose reason states that some names occur in no kept entry, however they were approved."""
-        return UnitGroup(NAMES_ONLY_THERE, "names", [unit for unit in self.units if unit.reason.endswith(ONLY_THERE)])
+    @cached_property
+    def others(self) -> UnitGroup:
+        """The units that are not among the largest, as one group."""
+        largest = {unit.target for unit in self.largest}
+        return UnitGroup("", "", [unit for unit in self.units if unit.target not in largest])
+
+    @cached_property
+    def groups(self) -> list[UnitGroup]:
+        """The units that are not among the largest, by reason; the largest group first."""
+        return groups_of(self.others.units)
+
+    @cached_property
+    def unopened(self) -> UnitGroup:
+        """The units that were never opened."""
+        return UnitGroup("what you did not open", UNOPENED, [unit for unit in self.units if not unit.is_opened])
+
+    @cached_property
+    def unread_names(self) -> UnitGroup:
+        """The unopened units whose reason states that some names occur in no kept entry."""
+        found = [unit for unit in self.unopened.units if unit.reason.endswith(ONLY_THERE)]
+        return UnitGroup("what has names mentioned nowhere else", UNREAD_NAMES, found)
 
     def group(self, key: str) -> UnitGroup | None:
         """The group with this key; None if there is none."""
-        return next((one for one in (*self.groups, self.with_names_only_there) if one.key == key), None)
+        return next((one for one in (*self.groups, self.unopened, self.unread_names) if one.key == key), None)
 
     @property
     def in_bulk(self) -> UnitGroup:
@@ -375,10 +394,6 @@ class LastLook:
     @property
     def opened(self) -> int:
         return sum(unit.is_opened for unit in self.account.units)
-
-    @property
-    def never_opened(self) -> int:
-        return sum(not unit.is_opened for unit in self.units)
 
     @property
     def kept_tokens(self) -> int:
@@ -454,7 +469,7 @@ _STATUS: Final = {
     ReviewStatus.UNDECIDED: "undecided",
     ReviewStatus.APPROVED: "approved",
     ReviewStatus.REJECTED: "rejected",
-    ReviewStatus.GOES_WITH_PAIR: "goes with its pair",
+    ReviewStatus.GOES_WITH_PAIR: "deleted with its pair",
     ReviewStatus.KEPT_WITH_PAIR: "kept with its pair",
     ReviewStatus.REFUSED: "refused",
     ReviewStatus.NARROWED: "narrowed",
@@ -537,18 +552,18 @@ def review_markdown(account: ReviewAccount, compaction: Compaction | None) -> st
 
 def _lines(account: ReviewAccount, compaction: Compaction | None) -> Iterator[str]:
     run = account.run
-    yield f"# Review of run {run.pk}"
+    yield f"# Review of plan {run.pk}"
     yield ""
     yield f"- Session: {_code(str(run.session.path))}"
     yield f"- Agent: {_code(run.session.agent.label)}"
     yield f"- Planner: {_code(run.planner)}"
     yield (
         f"- Context: {account.before} before, {account.after} after; about "
-        f"{plural(significant(account.struck), 'token')} struck"
+        f"{plural(significant(account.struck), 'token')} deleted"
     )
     yield (
         f"- {len(account.approved):,} approved, {len(account.kept):,} kept, {len(account.undecided):,} undecided; "
-        f"{plural(account.entries, 'entry')} and {plural(account.blocks, 'block')} go"
+        f"{plural(account.entries, 'entry')} and {plural(account.blocks, 'block')} deleted"
     )
     if account.is_unread:
         yield "- The session has changed since: its texts cannot be shown any more"
@@ -556,7 +571,7 @@ def _lines(account: ReviewAccount, compaction: Compaction | None) -> Iterator[st
         yield f"- Written: {_moment(compaction.written_at)} by {_code(compaction.writer)}"
         yield f"- Backup: {_code(compaction.backup.path)}, SHA-256 {compaction.backup.sha256}"
     for entry_id, words in run.notes.items():
-        yield f"- Note of the user in place of what went from {_code(entry_id)} on: {_code(words)}"
+        yield f"- Note in place of the deletion that begins with {_code(entry_id)}: {_code(words)}"
     for name, rows in (("Kind", account.kinds), ("Tool", account.tools)):
         yield from _amounts(name, rows, account)
     for name, units in (("Approved", account.approved), ("Kept", account.kept), ("Undecided", account.undecided)):
@@ -569,7 +584,7 @@ def _amounts(name: str, rows: Sequence[AmountRow], account: ReviewAccount) -> It
         "",
         f"## By {name.lower()}",
         "",
-        f"| {name} | Before | Struck | Stays |",
+        f"| {name} | Before | Deleted | Kept |",
         "|---|---:|---:|---:|",
     )
     for row in rows:

@@ -271,6 +271,11 @@ class SessionWriter(ABC):
     """How to undo that, as a sentence."""
 
     @property
+    def title(self) -> str:
+        """How the deletion is saved, in a few words."""
+        return "An edit in this session" if self.appends else "A new session"
+
+    @property
     def universal(self) -> SessionWriter:
         """The variant of this writer that the most versions honour, for a session whose agent is a guess."""
         return self

@@ -1,4 +1,4 @@
-"""The last look: its sums agree with each other, and what nobody opened is named and can be opened."""
+"""Confirm and Result: their sums agree, and what was not opened is named, can be opened, and needs a yes."""
 
 import re
 from typing import Any
@@ -19,7 +19,7 @@ from sessions_app.sessionlog.context import significant
 from sessions_app.sessionlog.entries import Target
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user, working_session
 from tests.files import backdate, place
-from tests.html import HOSTILE_TEXTS, element, elements, fields, link, links, missing, text_of, texts
+from tests.html import HOSTILE_TEXTS, element, elements, fields, link, missing, text_of, texts, values
 from tests.installation import override_configuration
 from tests.runs import approve_proposals, plan_session
 
@@ -77,7 +77,7 @@ def test_all_tables_have_the_headline_as_their_total(approved):
 def test_the_undecided_add_up_to_what_approving_them_removes(run):
     decide(run, Kind.APPROVE, leads(run)[:1], timezone.now())
     look = undecided_look(account_of(run))
-    assert look.tokens == sum(group.tokens for group in look.groups)
+    assert look.tokens == look.largest_tokens + sum(group.tokens for group in look.groups)
     before, undecided = look.account.after.tokens, look.tokens
     approve_undecided(run, timezone.now(), look.account.version)
     assert account_of(run).after.tokens == before - undecided
@@ -108,20 +108,19 @@ def numbers(row: Any) -> list[str]:
 
 def test_the_page_shows_its_headline_in_its_tables_what_nobody_opened_and_that_nothing_is_undecided(browser, approved):
     page = browser.get(f"/plans/{approved.pk}/confirm")
-    struck = re.search(r"Strike about ([\d,]+) of ([\d,]+) tokens", text_of(element(page, "h1")))
-    kinds, tools, largest, bulk = [numbers(foot) for foot in elements(page, "tfoot")]
-    assert kinds[:2] == tools[:2] == [struck[2], f"−{struck[1]}"]
-    assert bulk[-1] == f"−{struck[1]}"
-    assert largest[-1].startswith("−")
+    struck = re.search(r"Delete ([\d,]+) of ([\d,]+) tokens", text_of(element(page, "h1")))
+    kinds, tools = [numbers(foot)[:2] for foot in elements(page, "tfoot")[-2:]]
+    assert kinds == tools == [struck[2], f"−{struck[1]}"]
     undecided = browser.get(f"/plans/{approved.pk}/confirm?undecided=1")
     assert "Nothing is undecided" in text_of(element(undecided, "h1"))
     assert not elements(undecided, "form[action$=approve-rest]")
     largest = look_at(approved).largest[0].target
-    assert "never opened" in texts(page, "tbody tr:has(.unit) b.never")
+    assert set(texts(page, "tbody .opened")) == {"not opened"}
     record_opened(approved, [largest], timezone.now())
     look = look_at(approved)
     assert look.largest[0].is_opened
     assert look.opened == look.in_bulk.opened == 1
+    assert texts(browser.get(f"/plans/{approved.pk}/confirm"), "tbody .opened")[0] == "opened"
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n"], ids=["without-newline", "with-newline"])
@@ -136,11 +135,9 @@ def test_the_size_that_the_file_will_have_is_the_one_it_gets(browser, path, endi
 def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser, approved):
     assert browser.get(f"/plans/{approved.pk}/confirm?look=nothing").status_code == 200
     assert opened_targets(approved) == frozenset()
-    (group, *_) = look_at(approved).groups
-    shown = [unit.target for unit in group.unopened]
-    address = next(
-        at for words, at in links(browser.get(f"/plans/{approved.pk}/confirm")) if at.endswith(f"{group.key}#look")
-    )
+    shown = [unit.target for unit in look_at(approved).unopened.unopened]
+    page = browser.get(f"/plans/{approved.pk}/confirm")
+    address = link(page, f"Look at {len(shown)} of them")
     page = browser.get(f"/plans/{approved.pk}/confirm{address}")
     assert len(elements(page, "article.sample")) == len(shown) <= 5
     assert opened_targets(approved) == frozenset(shown)
@@ -148,28 +145,71 @@ def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser, appr
     assert look_at(approved).in_bulk.opened == len(shown)
 
 
-def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser, run):
+@pytest.fixture
+def with_names(run):
+    """A plan all of which is approved; one of its proposals has names mentioned nowhere else."""
     proposal = run.proposals.order_by("order").first()
     run.proposals.filter(pk=proposal.pk).update(reason="an old output; 2 of the 3 names in it occur only there")
     decide(run, Kind.APPROVE, leads(run), timezone.now())
-    assert [unit.target for unit in look_at(run).with_names_only_there.units] == [proposal.target]
+    return run, proposal.target
+
+
+def test_what_was_not_opened_needs_a_yes_and_names_mentioned_nowhere_else_need_another(browser, with_names):
+    run, target = with_names
+    assert [unit.target for unit in look_at(run).unread_names.units] == [target]
     page = browser.get(f"/plans/{run.pk}/confirm")
-    assert "1 holds names found nowhere else" in text_of(page)
-    browser.get(f"/plans/{run.pk}/confirm{link(page, 'Look at 1 of them')}")
-    assert opened_targets(run) == {proposal.target}
+    assert values(page, "yes") == ["unopened", "names"]
+    every = len(leads(run))
+    words = (f"{every} of {every} are approved without being opened, −", "1 contains names mentioned nowhere else")
+    assert not missing(text_of(page), *words, "the model could not look up 2 names any more", "2 ticks missing")
+    before, plan = run.session.real_path().read_bytes(), fields(page)["plan"][0]
+    for yes, left in (([], 2), (["unopened"], 1), (["names"], 1), (["unopened", "nonsense"], 0)):
+        refused = browser.post(f"/plans/{run.pk}/confirm", {"plan": plan, "yes": yes})
+        assert (refused.status_code, len(elements(refused, "[aria-invalid]"))) == (422, left), yes
+        assert run.session.real_path().read_bytes() == before
+    browser.get(f"/plans/{run.pk}/confirm{link(page, 'Look at it')}")
+    assert opened_targets(run) == {target}
+    assert values(browser.get(f"/plans/{run.pk}/confirm"), "yes") == ["unopened"]
+    record_opened(run, leads(run), timezone.now())
+    page = browser.get(f"/plans/{run.pk}/confirm")
+    assert "Nothing: you opened everything that you approved" in text_of(page)
+    assert browser.post(f"/plans/{run.pk}/confirm", {"plan": plan}).status_code == 303
 
 
-def test_what_was_approved_one_by_one_is_not_among_what_was_approved_in_bulk(run):
+def test_ticks_that_were_set_for_another_plan_are_not_kept(browser, run):
+    first, *rest = leads(run)
+    decide(run, Kind.APPROVE, rest, timezone.now())
+    plan = fields(browser.get(f"/plans/{run.pk}/confirm"))["plan"][0]
+    decide(run, Kind.APPROVE, [first], timezone.now())
+    refused = browser.post(f"/plans/{run.pk}/confirm", {"plan": plan, "yes": ["live"]})
+    assert not elements(refused, "[name=yes][checked]")
+    assert browser.post(f"/plans/{run.pk}/confirm", {"plan": plan, "yes": ["unopened"]}).status_code == 409
+
+
+def test_what_was_approved_one_by_one_is_not_counted_as_approved_in_bulk(run):
     first, *rest = leads(run)
     decide(run, Kind.APPROVE, [first], timezone.now())
     decide(run, Kind.APPROVE, rest, timezone.now())
     look = look_at(run)
-    assert look.singly == 1
-    assert first not in {unit.target for group in look.groups for unit in group.units}
+    assert (look.singly, look.in_bulk.count) == (1, len(rest))
+    assert first not in {unit.target for unit in look.in_bulk.units}
+
+
+def test_the_largest_and_the_groups_of_the_others_are_all_of_it(long_run):
+    look = look_at(long_run)
+    assert (len(look.largest), look.others.count) == (10, len(look.units) - 10)
+    assert look.others.count == sum(group.count for group in look.groups) > 0
+    assert look.tokens == look.largest_tokens + look.others.tokens
+
+
+@pytest.fixture
+def long_run(known_root):
+    path = place(known_root / "long.jsonl", session_bytes(working_session(steps=30)))
+    return approve_proposals(plan_session(index_file(path)))
 
 
 def test_what_was_added_by_hand_is_named(browser, approved):
-    assert "Nothing was added by hand." in text_of(browser.get(f"/plans/{approved.pk}/confirm"))
+    assert "Added by you" not in text_of(browser.get(f"/plans/{approved.pk}/confirm"))
     stays = next(
         entry
         for entry in account_of(approved).transcript.entries
@@ -177,7 +217,7 @@ def test_what_was_added_by_hand_is_named(browser, approved):
     )
     decide(approved, Kind.ADD, [Target(stays.entry_id)], timezone.now())
     assert [unit.target.entry_id for unit in look_at(approved).by_hand] == [stays.entry_id]
-    assert "Added by hand" in texts(browser.get(f"/plans/{approved.pk}/confirm"), "h2")
+    assert "Added by you" in texts(browser.get(f"/plans/{approved.pk}/confirm"), "dt")
 
 
 def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser, run, path):
@@ -187,7 +227,7 @@ def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser, 
     decide(run, Kind.REJECT, [first], timezone.now())
     page = browser.get(f"/plans/{run.pk}/confirm?undecided=1")
     assert f"Approve {len(rest)} undecided" in text_of(element(page, "h1"))
-    assert f"{len(rest)} of them were opened by nobody" in text_of(page)
+    assert f"You did not open {len(rest)} of them" in text_of(page)
     answer = browser.post(f"/plans/{run.pk}/approve-rest", {name: given[0] for name, given in fields(page).items()})
     assert (answer.status_code, answer["Location"]) == (303, f"/plans/{run.pk}/confirm")
     account = account_of(run)
@@ -214,7 +254,7 @@ def test_with_a_price_the_page_says_when_it_pays_and_without_one_only_tokens_are
     assert elements(page, "svg.plot path.plot__struck")
     words = text_of(page)
     assert "$0.3 cache read, $3.75 cache write, per million tokens, from your configuration" in words
-    assert re.search(r"Pays after \d+ requests?", words)
+    assert re.search(r"Even after \d+ requests?", words)
     assert "because its price is not known" not in words
 
 
@@ -224,21 +264,22 @@ def test_what_is_counted_as_input_is_said_and_a_free_model_has_no_plot(browser, 
         with override_configuration(prices={"claude-x": PriceSetting(input=price)}):
             pages.append(browser.get(f"/plans/{approved.pk}/confirm"))
     assert "Cached input is counted as input, because its price is not known." in text_of(pages[0])
-    assert "Pays after 1 request" in text_of(pages[0])
+    assert "Even after 1 request" in text_of(pages[0])
     assert not elements(pages[1], "svg.plot")
-    assert "Pays after" not in text_of(pages[1])
+    assert "Even after" not in text_of(pages[1])
 
 
 def committed(browser: Client, run: Run) -> Any:
-    plan = fields(browser.get(f"/plans/{run.pk}/confirm"))["plan"][0]
-    assert browser.post(f"/plans/{run.pk}/confirm", {"plan": plan}).status_code == 303
+    page = browser.get(f"/plans/{run.pk}/confirm")
+    sent = {"plan": fields(page)["plan"][0], "yes": values(page, "yes")}
+    assert browser.post(f"/plans/{run.pk}/confirm", sent).status_code == 303
     return browser.get(f"/plans/{run.pk}/result")
 
 
 def test_the_result_says_who_proposed_and_approved_each_removal_and_how_to_continue(browser, approved):
     account, page = account_of(approved), committed(browser, approved)
     feet = [numbers(foot) for foot in elements(page, "tfoot")]
-    struck = re.search(r"Struck about ([\d,]+) of", text_of(element(page, "h1")))
+    struck = re.search(r"−([\d,]+) deleted", text_of(element(page, "h1")))
     assert [foot for foot in feet if f"−{struck[1]}" in foot] == feet
     (row, *_) = removals_of(account)["rows"]
     shown = elements(browser.get(f"/plans/{approved.pk}/result?reason={row.key}"), "#each tbody tr")
