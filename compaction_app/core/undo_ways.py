@@ -23,17 +23,17 @@ class UndoWay(WordedEnum):
     LEAF = (
         "leaf",
         "Nothing was said since. One line is appended to the session; the agent continues from it, on a branch without "
-        "the lines of the compaction.",
+        "what the plan wrote.",
     )
     SMALLER = (
         "smaller",
-        "Nothing was said since. One line is appended to the session: a compaction that deletes less and takes the "
-        "place of this one.",
+        "Nothing was said since. One line is appended to the session: it deletes less, and replaces what the plan "
+        "wrote.",
     )
     EDITS = (
         "edits",
         "One or more lines are appended to the session; with them the model sees these entries again, in their place. "
-        "What was said since stays.",
+        "What was said since is kept.",
     )
     FORK = (
         "fork",
@@ -42,13 +42,13 @@ class UndoWay(WordedEnum):
     )
     REMOVAL = (
         "removal",
-        "The compaction made a new session, and nothing was written to it since. That file is deleted; the original "
+        "The plan was saved as a new session, and nothing was written to it since. That file is deleted; the original "
         "session was never changed.",
     )
     ROWS = (
         "rows",
-        "The rows of the agent's database become what they were, if nobody has changed them since. "
-        "What was said since stays.",
+        "The rows of the agent's database become what they were, if nothing has changed them since. "
+        "What was said since is kept.",
     )
 
     @property

@@ -59,6 +59,8 @@ class ReviewUnit:
     """Of these, the tokens of objects merely deleted with it."""
     approval: Approval | None
     is_opened: bool
+    followers: Sequence[Target] = ()
+    """What is decided with it."""
 
     @property
     def target(self) -> Target:
@@ -193,6 +195,7 @@ def account_of(run: Run) -> ReviewAccount:
                 pair_tokens=size.of(estimates[item.target][1]),
                 approval=next((approved[one] for one in together if one in approved), None),
                 is_opened=not opened.isdisjoint(together),
+                followers=together[1:],
             )
         )
     return ReviewAccount(run, version, transcript, review, units, size, is_unread)

@@ -1,6 +1,7 @@
 """The page of an undo, and `redline undo`, say how it is done before, and do exactly that."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ from django.test import Client
 
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Run, Undo
+from compaction_app.review.account import account_of
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.session_loader import load_session
-from tests.factories import message, session_bytes, user, working_session
+from tests.factories import assistant, call, message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot, unchanged
-from tests.html import fields, link, missing, text_of, text_sent
+from tests.html import elements, fields, link, missing, text_of, text_sent, texts, values
 from tests.runs import approve_proposals, commit_approved, plan_session
 from tests.sessions import use_root
 
@@ -42,7 +44,7 @@ def run(redline, tmp_path, settings, request):
 
 def undo(browser: Client, run: Run, *entries: str, yes: tuple[str, ...] = ()) -> Any:
     """Open the page, for these entries or for all of it, and confirm what it shows."""
-    found = fields(browser.get(f"/plans/{run.pk}/undo", {"entry": entries}))
+    found = fields(browser.get(f"/plans/{run.pk}/undo", {"entry": entries} if entries else {"all": "1"}))
     assert found.get("entry", [])[: len(entries)] == list(entries)
     return browser.post(f"/plans/{run.pk}/undo", {"plan": found["plan"], "entry": entries, "yes": yes}, follow=True)
 
@@ -50,13 +52,13 @@ def undo(browser: Client, run: Run, *entries: str, yes: tuple[str, ...] = ()) ->
 def test_the_result_leads_to_the_undo_which_says_what_will_happen_and_asks_for_a_choice(browser, run):
     address = link(browser.get(f"/plans/{run.pk}/result"), "Undo…")
     assert address == f"/plans/{run.pk}/undo"
-    page = text_of(browser.get(address))
+    page = text_of(browser.get(address, {"all": "1"}))
     if Compaction.objects.get().created:
         assert not missing(page, "That file is deleted", "byte for byte as Redline wrote it")
     else:
         assert not missing(page, "One line is appended to the session", "New backup")
     asked = "Select what should come back first."
-    assert asked not in page
+    assert asked not in text_of(browser.get(address))
     nothing = browser.get(address, {"choice": "shown"})
     assert asked in text_of(nothing)
     assert 'aria-describedby="choice-missing" autofocus' in nothing.content.decode()
@@ -65,6 +67,48 @@ def test_the_result_leads_to_the_undo_which_says_what_will_happen_and_asks_for_a
     hostile = browser.get(address, {"entry": "<script>alert(1)</script>"})
     assert (hostile.status_code, b"<script>alert(1)" in hostile.content) == (409, False)
     assert not Undo.objects.exists()
+
+
+def test_what_was_deleted_is_listed_in_the_groups_of_the_review_and_searched(browser, run):
+    address, account = f"/plans/{run.pk}/undo", account_of(run)
+    page = browser.get(address)
+    shown = {title: int(words.split()[0]) for title, words in zip(*groups_on(page), strict=True)}
+    reasons = Counter(unit.title for unit in account.approved)
+    assert shown == reasons
+    assert f"{len(account.approved)} deletions" in text_of(page)
+    group = str(elements(page, "[name=group]")[0].attributes["value"])
+    opened = browser.get(address, {"by": "reason", "open": group})
+    keys = values(opened, "entry")
+    assert len(keys) == next(iter(shown.values()))
+    asked = browser.get(address, {"by": "reason", "group": group})
+    assert fields(asked)["entry"] == keys
+    # What is ticked stays ticked when other rows are shown.
+    assert fields(browser.get(address, {"by": "tool", "entry": keys[0]}))["entry"] == [keys[0]]
+    assert f"1 of {len(account.approved)} ticked" in text_of(browser.get(address, {"by": "tool", "entry": keys[0]}))
+    words = account.approved[0].line.words
+    found = browser.get(address, {"by": "reason", "q": words})
+    assert 0 < sum(int(words.split()[0]) for words in groups_on(found)[1]) < len(account.approved)
+    assert "No deletion matches" in text_of(browser.get(address, {"by": "reason", "q": "needle-of-this-name"}))
+    assert browser.get(address, {"by": "reason", "q": "/(/"}).status_code == 409
+
+
+def groups_on(page: Any) -> tuple[list[str], list[str]]:
+    """The titles of the groups of deletions, and their counts."""
+    return texts(page, ".deleted-group__name b"), texts(page, ".deleted-group__count")
+
+
+def test_what_the_agent_read_again_since_is_ticked(browser, run):
+    deleted = next(unit for unit in account_of(run).approved if unit.line.path)
+    continued = Path(Compaction.objects.get().created or run.session.real_path())
+    leaf_id = load_session(continued).leaf_id
+    later = "2999-01-01T00:00:00.000Z"
+    call_again = assistant(call("again", name="read", path=deleted.line.path))
+    lines = [message("n1", leaf_id, call_again) | {"timestamp": later}]
+    place(continued, continued.read_bytes() + session_bytes(lines))
+    page = browser.get(f"/plans/{run.pk}/undo")
+    ticked = [str(one.attributes["value"]) for one in elements(page, "[name=entry][checked]")]
+    assert deleted.target.entry_id in ticked
+    assert not missing(text_of(page), "Asked for since then", "Asked for again since then")
 
 
 def test_an_undo_on_the_page_undoes_the_compaction(browser, run):
@@ -78,7 +122,7 @@ def test_an_undo_on_the_page_undoes_the_compaction(browser, run):
     assert Undo.objects.get().is_whole
     backups = browser.get(f"{run.session.get_absolute_url()}/backups")
     assert ("Before an undo" in text_of(backups)) is bool(Undo.objects.get().entry_id)
-    assert "Undo the compaction" not in text_sent(browser.get(f"/plans/{run.pk}/undo"), 409)
+    assert "Undo everything" not in text_sent(browser.get(f"/plans/{run.pk}/undo"), 409)
     for page in ("", "/log", "/result"):
         assert browser.get(f"/plans/{run.pk}{page}", follow=True).status_code == 200
 
@@ -97,7 +141,7 @@ def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser, run):
 
 
 def test_what_has_changed_since_it_was_shown_is_not_undone(browser, run):
-    shown, path = fields(browser.get(f"/plans/{run.pk}/undo"))["plan"], run.session.real_path()
+    shown, path = fields(browser.get(f"/plans/{run.pk}/undo?all=1"))["plan"], run.session.real_path()
     created = Compaction.objects.get().created
     changed = Path(created) if created else path
     leaf_id = load_session(changed).leaf_id
