@@ -162,7 +162,8 @@ def _show(
             view = view_commit(run, timezone.now(), writer)
             look = last_look(account_of(run))
         except RedlineError as unshown:
-            fault = fault or unshown
+            # A missing confirmation of what can no longer be shown does not matter.
+            fault = unshown if fault is None or isinstance(fault, ConfirmationNeeded | TargetNotMet) else fault
     plan = view["plan"] if view is not None else None
     form = (form or CommitForm()).of_shown(plan)
     ticks = ticks_of(look, plan) if look is not None and plan is not None else []

@@ -329,7 +329,7 @@ def reviews(stage: Stage) -> Pages:
 
 def _written(stage: Stage, run: str) -> Pages:
     server, address = stage.server, stage.at("written")
-    result = server.post(f"{run}/confirm", f"{run}/confirm")
+    result = server.post(f"{run}/confirm", f"{run}/confirm", yes=["unopened", "names"])
     assert result == f"{run}/result"
     backups = f"{address}/backups"
     restore = html.elements(server.get(backups), 'a[href$="/restore"]')[0]

@@ -39,7 +39,7 @@ def spans(browser: Client, run: Run, writer: str = "fork") -> list[str]:
 def send(browser: Client, run: Run, notes: dict[str, str]) -> Any:
     page = browser.get(f"/plans/{run.pk}/confirm", {"writer": "fork"})
     found = values(page, "span")
-    sent = {"plan": field(page, "plan"), "writer": "fork", "span": found}
+    sent = {"plan": field(page, "plan"), "writer": "fork", "span": found, "yes": ["unopened"]}
     return browser.post(f"/plans/{run.pk}/confirm", {**sent, "note": [notes.get(one, "") for one in found]})
 
 

@@ -343,7 +343,7 @@ def test_what_was_shown_before_the_server_started_is_not_written_through_it(stor
     sent, rows = sent_by(page(f"/plans/{run.pk}/confirm", writer="delete")), store.parts()
     with opencode_server(store.database) as server, override_configuration(servers={"opencode": server.url}):
         answer = authorized_client().post(
-            f"/plans/{run.pk}/confirm", {**sent, "yes": ["live", "below_target"], "writer": "delete"}
+            f"/plans/{run.pk}/confirm", {**sent, "yes": ["unopened", "live", "below_target"], "writer": "delete"}
         )
         assert "is no longer the one that was shown" in text_of(answer)
     assert store.parts() == rows
