@@ -615,7 +615,7 @@ def removals_of(account: ReviewAccount) -> dict[str, Any]:
 
 LEFT, RIGHT, BOTTOM, HEIGHT = 8, 288, 128, 108
 """The start, the end, the baseline and the height of the drawing, in its units."""
-LABEL: Final = 76
+LABEL: Final = 112
 """The width of the words below the end of a rising line."""
 BEYOND: Final = 1.6
 """The number of requests that the drawing shows, as a multiple of that at which both lines cross."""

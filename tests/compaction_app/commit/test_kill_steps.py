@@ -152,10 +152,10 @@ def test_a_restore_killed_before_any_step_is_completed_or_undone(redline, known_
 
     def pages(state: str) -> None:
         page = work.page("/result")
-        assert ("recorded by context-compaction" in page) is (state == "before")
+        assert ("Continue" in page) is (state == "before")
         for one in (page, work.page("/log"), work.inbox()):
             assert ("taken back" in one) is (state == "after")
-        assert state == "before" or "every recorded byte is still in the file" not in page
+        assert state == "before" or "Every recorded byte is still in the file" not in page
 
     work.remember()
     act = partial(restore, backup, Confirmations(live=True), timezone.now())

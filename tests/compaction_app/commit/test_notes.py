@@ -60,7 +60,7 @@ def test_a_note_stands_where_its_span_was_says_whose_it_is_and_is_counted(browse
     places = [order.index(one) for one in (lines[at - 1]["id"], first, lines[at + 1]["id"])]
     assert places == sorted(places)
     shown = text_of(browser.get(f"/plans/{run.pk}/result"))
-    assert not missing(shown, "Your notes in place of what went", "the parser was read")
+    assert not missing(shown, "Your notes in place of deletions", "the parser was read")
     assert "the parser was read" in browser.get(f"/plans/{run.pk}/review.md").content.decode()
     loaded = load_session(Path(Compaction.objects.get().created))
     assert any(entry.type == "custom_message" and entry.tokens for entry in loaded.tree.entries)
