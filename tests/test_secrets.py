@@ -142,7 +142,7 @@ def _plan_all(server: Server) -> None:
     place_titled(server.root, "written", steps=8)
     run = finished_run(server, server.session(title("written")))
     approve_everything(server, run)
-    server.post(f"{run}/confirm", f"{run}/confirm")
+    server.post(f"{run}/confirm", f"{run}/confirm", yes=["unopened", "names"])
     for page in runs:
         server.wait_for(lambda page=page: is_over(server, page))
 

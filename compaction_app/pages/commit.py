@@ -162,7 +162,8 @@ def _show(
             view = view_commit(run, timezone.now(), writer)
             look = last_look(account_of(run))
         except RedlineError as unshown:
-            fault = fault or unshown
+            # A missing confirmation of what can no longer be shown does not matter.
+            fault = unshown if fault is None or isinstance(fault, ConfirmationNeeded | TargetNotMet) else fault
     plan = view["plan"] if view is not None else None
     form = (form or CommitForm()).of_shown(plan)
     ticks = ticks_of(look, plan) if look is not None and plan is not None else []
@@ -614,7 +615,7 @@ def removals_of(account: ReviewAccount) -> dict[str, Any]:
 
 LEFT, RIGHT, BOTTOM, HEIGHT = 8, 288, 128, 108
 """The start, the end, the baseline and the height of the drawing, in its units."""
-LABEL: Final = 76
+LABEL: Final = 112
 """The width of the words below the end of a rising line."""
 BEYOND: Final = 1.6
 """The number of requests that the drawing shows, as a multiple of that at which both lines cross."""

@@ -221,20 +221,25 @@ class Journey:
         """Commit a session that was just written to, which needs a confirmation; returns the previous bytes."""
         page, before = self.page, self.path.read_bytes()
         shutil.copyfile(self.path, self.path.with_suffix(".before"))
-        self.click(re.compile("^Confirm [0-9]"))
-        page.wait_for_url("**/commit")
+        self.click(re.compile("^Last look"))
+        page.wait_for_url("**/confirm")
         os.utime(self.path)
         page.reload()
-        self.watched.expect(INVALID)
-        self.press("Back up and append")
-        expect(page.get_by_role("alert")).to_be_visible()
+        if self.scripted:
+            page.get_by_role("link", name=re.compile("^[12] ticks? missing$")).click()
+            expect(page.locator("input[name=yes]").first).to_be_focused()
+        else:
+            self.watched.expect(INVALID)
+            self.press("Back up and save the edit")
+            expect(page.get_by_role("alert")).to_be_visible()
         assert self.path.read_bytes() == before
         confirm_all(self.page)
-        self.press("Back up and append")
+        self.press("Back up and save the edit")
         page.wait_for_url(re.compile("/result$"))
-        expect(page.get_by_role("heading", level=1)).to_contain_text("recorded by context-compaction")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("deleted")
         entry = self._appended(before)
-        expect(page.get_by_text(entry["id"]).first).to_be_visible()
+        page.get_by_text("What was written").click()
+        expect(page.locator(".file-line").first).to_contain_text(entry["id"])
         return before
 
     def _appended(self, before: bytes) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.acts import confirm_all
 from tests.browser.scenarios import decide, finished_run, title, titled_session, undecided_keys
 from tests.server import place_in
 
@@ -73,9 +74,9 @@ def test_back_to_a_refused_form_shows_its_page(server, browse):
     run = finished_run(server, server.session(title("second")))
     decide(server, run, approve=undecided_keys(server, run)[0])
     page = watched.open(f"{run}/confirm")
-    page.get_by_role("button", name="Back up and append").wait_for()
+    confirm_all(page)
     server.put("second.jsonl", titled_session("second", steps=4))
-    page.get_by_role("button", name="Back up and append").click()
+    page.get_by_role("button", name="Back up and save the edit").click()
     expect(page.get_by_role("alert")).to_be_visible()
     page.goto(server.base + "/")
     page.go_back()

@@ -255,7 +255,7 @@ def test_a_commit_its_result_and_its_backups_are_inert(server, browse, address, 
     watched = browse(server)
     page = watched.open(f"{run}/confirm")
     confirm_all(page)
-    page.get_by_role("button", name="Back up and append").click()
+    page.get_by_role("button", name="Back up and save the edit").click()
     page.wait_for_url(re.compile("/result$"))
     is_inert(page)
     after = path.read_bytes()

@@ -33,7 +33,8 @@ def server(tmp_path_factory):
         finished_run(running, running.session(title("planned")))
         run = finished_run(running, running.session(title("written")))
         approve_everything(running, run)
-        assert running.post(f"{run}/confirm", f"{run}/confirm") == f"{run}/result"
+        yes = ["unopened", "names"]
+        assert running.post(f"{run}/confirm", f"{run}/confirm", yes=yes) == f"{run}/result"
         yield running
 
 

@@ -321,7 +321,8 @@ def reviews(stage: Stage) -> Pages:
         "select-for-plan": f"{real}/select?by=tool&what=read",
         "commit-short": f"{run}/confirm",
         "commit-undecided": f"{run}/confirm?undecided=1",
-        "commit-spot-check": f"{run}/confirm{stage.first(f'{run}/confirm?undecided=1', '?undecided=1&look=')}",
+        "commit-spot-check": f"{run}/confirm{stage.first(f'{run}/confirm', '?look=')}",
+        "commit-new-session": f"{run}/confirm?writer=fork",
         "compact-waiting": f"{real}/compact",
         "commit-confirmations": f"{live}/confirm",
         "commit-conflict": f"{changed}/confirm",
@@ -332,7 +333,7 @@ def reviews(stage: Stage) -> Pages:
 
 def _written(stage: Stage, run: str) -> Pages:
     server, address = stage.server, stage.at("written")
-    result = server.post(f"{run}/confirm", f"{run}/confirm")
+    result = server.post(f"{run}/confirm", f"{run}/confirm", yes=["unopened", "names"])
     assert result == f"{run}/result"
     backups = f"{address}/backups"
     restore = html.elements(server.get(backups), 'a[href$="/restore"]')[0]
@@ -345,6 +346,8 @@ def _written(stage: Stage, run: str) -> Pages:
         "result-reason": f"{result}{stage.first(result, '?reason=')}",
         "undo": f"{run}/undo",
         "undo-nothing-chosen": f"{run}/undo?choice=shown",
+        "undo-all": f"{run}/undo?all=1",
+        "undo-group": f"{run}/undo?by=tool&open={html.values(server.get(f'{run}/undo?by=tool'), 'group')[0]}",
         "run-committed": run,
         "review-committed": run,
         "backups": backups,

@@ -16,7 +16,7 @@ from tests.server import Server
 from tests.wait import WAIT_SECONDS
 
 REDLINE: Final = Path(sys.executable).with_name("redline")
-CONFIRMED: Final = ["live", "not_honoured", "below_target"]
+CONFIRMED: Final = ["live", "not_honoured", "below_target", "unopened", "names"]
 WAITING_RUN: Final = "SELECT run_id FROM compaction_app_handshake WHERE state = 'waiting'"
 LATEST: Final = "SELECT {} FROM compaction_app_compaction ORDER BY id DESC LIMIT 1"
 LAST_STATE: Final = "SELECT state FROM compaction_app_handshake ORDER BY id DESC LIMIT 1"

@@ -307,7 +307,7 @@ class CopyingWriter(ContextWriter):
     appends = False
     holds_notes = True
     effect = "Writes a new session beside this one, with what is kept. This session is not changed."
-    undo = "To undo, continue with this session instead; the new one can be deleted."
+    undo = "Taken back by deleting the new one."
 
 
 @runtime_checkable

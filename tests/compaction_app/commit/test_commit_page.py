@@ -74,8 +74,8 @@ class Work:
         return self.browser.post(f"{self.url}/confirm", sent)
 
     def commit(self, *confirmations: str, writer: str = "") -> Any:
-        """Open the page of a writer, or of the best one, and confirm what it shows."""
-        return self.post(yes=confirmations, plan=self.shown(writer), writer=writer)
+        """Open the page of a writer, or of the best one, and confirm what it shows, unopened."""
+        return self.post(yes=["unopened", *confirmations], plan=self.shown(writer), writer=writer)
 
     def commits(self, *confirmations: str, writer: str = "") -> None:
         assert self.commit(*confirmations, writer=writer).status_code == 303
@@ -167,10 +167,8 @@ def test_one_line_is_appended_after_a_backup_and_the_result_shows_it_and_certifi
     assert (compacted.run, compacted.entry_id) == (work.run, written["id"])
     assert work.state() == (RunState.COMMITTED, None)
     page = text_of(work.page("/result"))
-    certified = "The agent can continue from it."
-    assert not missing(
-        page, "recorded by context-compaction", "context_compaction", "Reload the session there", certified
-    )
+    certified = "Atomic can continue from this"
+    assert not missing(page, "as an edit in this session", "context_compaction", "reload it there", certified)
     first = compacted.certificate
     assert work.browser.post(f"{work.url}/certify")["Location"] == f"{work.url}/result"
     assert Compaction.objects.get().certificate["checkedAt"] > first["checkedAt"]
@@ -179,7 +177,7 @@ def test_one_line_is_appended_after_a_backup_and_the_result_shows_it_and_certifi
 
 def test_only_what_was_approved_is_written(session):
     session.plan(first=1)
-    assert values(session.page(), "yes") == ["below_target"]
+    assert values(session.page(), "yes") == ["unopened", "below_target"]
     session.commits("below_target")
     deleted = {target["entryId"] for target in session.last_line()["deletedTargets"]}
     assert session.run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[0].entry_id in deleted
@@ -188,7 +186,7 @@ def test_only_what_was_approved_is_written(session):
 
 def test_a_second_commit_of_the_same_run_writes_nothing(work):
     plan = work.shown()
-    first, written = work.post(plan=plan), work.path.read_bytes()
+    first, written = work.post(plan=plan, yes=["unopened"]), work.path.read_bytes()
     assert work.post(plan=plan)["Location"] == first["Location"] == f"{work.url}/result"
     assert work.path.read_bytes() == written
     assert Backup.objects.count() == 1
@@ -210,7 +208,7 @@ def test_each_case_needs_its_own_confirmation_and_no_other(session, name):
     if name == "live":
         os.utime(session.path)
     session.before = session.path.read_bytes()
-    assert values(session.page(), "yes") == [name]
+    assert values(session.page(), "yes") == ["unopened", name]
     others = {"live", "below_target", "not_honoured", "switch_branch", "after_torn_line"} - {name}
     refused = session.refuses(session.commit(*others), 422)
     (ticked,) = elements(refused, "[autofocus]")
@@ -227,11 +225,11 @@ def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmat
     page = text_of(session.browser.get(session.session_url))
     assert not missing(page, "so this is a guess", "Writer: fork. Writes a new session")
     first = session.page()
-    assert values(first, "yes") == []
+    assert values(first, "yes") == ["unopened"]
     offered = [one.removeprefix("?writer=") for _, one in links(first) if one.startswith("?writer=")]
     (writer,) = (one for one in offered if "fork" not in one)
     answer = session.page(writer=writer)
-    assert values(answer, "yes") == ["not_honoured"]
+    assert values(answer, "yes") == ["unopened", "not_honoured"]
     assert not missing(text_of(answer), "it is not known which agent this session belongs to", "so this is a guess")
     session.refuses(session.commit(writer=writer), 422)
     session.commits("not_honoured", writer=writer)
@@ -241,8 +239,8 @@ def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmat
 def test_a_fork_is_offered_with_the_command_that_continues_it(work):
     os.utime(work.path)
     page = work.page(writer="fork")
-    assert values(page, "yes") == [], "a session that is live can be forked"
-    assert not missing(text_of(page), "a new session is written beside it", "Back up and make the fork")
+    assert values(page, "yes") == ["unopened"], "a session that is live can be saved as a new one"
+    assert not missing(text_of(page), "a new session is written beside it", "Back up and make the new session")
     work.commits(writer="fork")
     assert work.path.read_bytes() == work.before
     compacted = Compaction.objects.get()
@@ -252,8 +250,8 @@ def test_a_fork_is_offered_with_the_command_that_continues_it(work):
     answer = work.page("/result")
     assert f"--session {new}" in text_of(answer)
     assert work.browser.get(link(answer, "Open the new session")).status_code == 200
-    # Nothing was removed from the session itself.
-    assert link(answer, "Read what was removed") == link(answer, "Undo…") == f"{work.url}/undo"
+    # Nothing was deleted from the session itself.
+    assert link(answer, "Read what was deleted") == link(answer, "Undo…") == f"{work.url}/undo"
 
 
 def test_a_rewritten_session_is_a_conflict_that_offers_to_plan_again(work):
@@ -273,7 +271,7 @@ def test_a_session_continued_on_another_branch_is_a_conflict_and_its_decisions_a
 def test_a_lock_that_is_not_released_in_time_is_a_conflict_that_offers_no_new_plan(work):
     plan = work.shown()
     with override_configuration(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, work.path, 1):
-        assert not work.plans_again(work.refuses(work.post(plan=plan)))
+        assert not work.plans_again(work.refuses(work.post(plan=plan, yes=["unopened"])))
 
 
 def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(work):
@@ -302,8 +300,9 @@ def test_confirming_another_plan_than_the_one_shown_writes_nothing(session):
     session.plan(first=1)
     plan = session.shown()
     approve_proposals(session.run)
-    assert "no longer the one that was shown" in text_of(session.refuses(session.post(yes=["below_target"], plan=plan)))
-    session.refuses(session.post())
+    yes = ["unopened", "below_target"]
+    assert "no longer the one that was shown" in text_of(session.refuses(session.post(yes=yes, plan=plan)))
+    session.refuses(session.post(yes=yes))
 
 
 def test_decisions_and_resuming_are_refused_during_a_commit(work, monkeypatch):
@@ -356,7 +355,7 @@ def test_a_side_branch_that_became_the_active_one_is_not_cut_off(session):
     session.append({**user("another way"), "id": "other", "parentId": "e3"})
     session.plan(leaf_id="e27")
     session.append(LATER)
-    assert values(session.page(), "yes") == []
+    assert values(session.page(), "yes") == ["unopened"]
     session.commits()
     assert session.last_line()["parentId"] == "later"
 
@@ -412,7 +411,7 @@ def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(work):
     assert work.state() == (RunState.RESTORED, None)
     assert taken_back() == {"/inbox", "/log", "/result"}
     page = work.page("/result")
-    untrue = ["recorded by context-compaction", "every recorded byte is still in the file", "Reload the session there"]
+    untrue = ["Continue", "Every recorded byte is still in the file", "reload it there"]
     assert missing(text_of(page), *untrue) == untrue
     assert work.plans_again(page)
     restore(way_back.path, Confirmations(), timezone.now())
@@ -437,7 +436,7 @@ def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(work, pa
     answer = work.page(page)
     assert Compaction.objects.get().run == work.run
     addresses = [address for _, address in links(answer)]
-    assert f"{work.url}/result" in addresses or "recorded by context-compaction" in text_of(answer)
+    assert f"{work.url}/result" in addresses or "as an edit in this session" in text_of(answer)
     assert "Nothing was written" not in text_of(answer)
     assert work.state() == (RunState.COMMITTED, None)
 
@@ -462,13 +461,13 @@ def test_a_busy_database_after_the_append_does_not_hide_the_written_line(work, o
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "record", record_too_late)
-        answer = work.post(plan=plan)
+        answer = work.post(plan=plan, yes=["unopened"])
     page = text_of(answer)
     assert work.path.read_bytes() != work.before
     assert (answer.status_code, "was written" in page) == (503, True)
     assert "Nothing was written" not in page
     other_writer.execute("ROLLBACK")
-    assert "recorded by context-compaction" in text_of(work.page("/result"))
+    assert "as an edit in this session" in text_of(work.page("/result"))
     assert work.state() == (RunState.COMMITTED, None)
 
 

@@ -39,7 +39,7 @@ def spans(browser: Client, run: Run, writer: str = "fork") -> list[str]:
 def send(browser: Client, run: Run, notes: dict[str, str]) -> Any:
     page = browser.get(f"/plans/{run.pk}/confirm", {"writer": "fork"})
     found = values(page, "span")
-    sent = {"plan": field(page, "plan"), "writer": "fork", "span": found}
+    sent = {"plan": field(page, "plan"), "writer": "fork", "span": found, "yes": ["unopened"]}
     return browser.post(f"/plans/{run.pk}/confirm", {**sent, "note": [notes.get(one, "") for one in found]})
 
 
@@ -60,7 +60,7 @@ def test_a_note_stands_where_its_span_was_says_whose_it_is_and_is_counted(browse
     places = [order.index(one) for one in (lines[at - 1]["id"], first, lines[at + 1]["id"])]
     assert places == sorted(places)
     shown = text_of(browser.get(f"/plans/{run.pk}/result"))
-    assert not missing(shown, "Your notes in place of what went", "the parser was read")
+    assert not missing(shown, "Your notes in place of deletions", "the parser was read")
     assert "the parser was read" in browser.get(f"/plans/{run.pk}/review.md").content.decode()
     loaded = load_session(Path(Compaction.objects.get().created))
     assert any(entry.type == "custom_message" and entry.tokens for entry in loaded.tree.entries)

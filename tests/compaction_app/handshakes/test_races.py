@@ -41,6 +41,7 @@ from tests.compaction_app.handshakes.conftest import (
 )
 from tests.compaction_app.handshakes.test_handshakes import backups, held_open
 from tests.factories import assistant, call, chain, result, user
+from tests.html import values
 from tests.installation import refusal
 from tests.kill_steps import killed_before
 from tests.runs import approve_proposals, finish_run
@@ -106,8 +107,8 @@ def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent, br
     handshake = agent.planned()
     approve_proposals(handshake.run)
     before, address = agent.path.read_bytes(), f"/plans/{handshake.run.pk}/confirm"
-    form = {"plan": browser.get(address).context["plan"].digest(), "yes_below_target": "on", "yes_live": "on"}
-    form |= {"below_target": "on", "live": "on"}
+    page = browser.get(address)
+    form = {"plan": page.context["plan"].digest(), "yes": values(page, "yes")}
     assert browser.post(address, form).status_code == 303
     assert browser.post(address, form).status_code == 409
     for writer in ("context-edit", "fork"):

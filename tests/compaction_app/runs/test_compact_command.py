@@ -57,7 +57,7 @@ def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(redline, br
     assert "Nothing is approved yet" in text_of(browser.get(f"/plans/{run.pk}"))
     approve_proposals(run, timezone.now())
     page = f"/plans/{run.pk}/confirm"
-    assert browser.post(page, fields(browser.get(page))).status_code == 303
+    assert browser.post(page, {**fields(browser.get(page)), "yes": ["unopened"]}).status_code == 303
     written = json.loads(path.read_bytes().splitlines()[-1])
     assert written["type"] == "context_compaction"
     assert written["deletedTargets"] == shown.json["deletedTargets"]

@@ -199,9 +199,9 @@ def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser, root):
     session.user("go on", version="2.1.112")
     run = approve_proposals(plan_session(add(root, session)))
     shown = text_of(browser.get(f"/plans/{run.pk}/confirm"))
-    assert not missing(shown, "version 2.1.112 of Claude Code", "Back up and make the fork")
+    assert not missing(shown, "version 2.1.112 of Claude Code", "Back up and make the new session")
     refused = browser.get(f"/plans/{run.pk}/confirm", {"writer": "boundary"})
-    assert not missing(text_of(refused), "Continue the session once", "save it as a fork")
+    assert not missing(text_of(refused), "Continue the session once", "A new session instead")
 
 
 def joined() -> tuple[ClaudeSession, str, str]:

@@ -163,15 +163,16 @@ def test_a_plan_is_reviewed_committed_shown_and_undone(store, path, writer):
         assert page(f"{run.session.get_absolute_url()}{of}"), of
     result = page(f"/plans/{run.pk}/result")
     assert "own copy" not in text_of(result)
-    assert link(result, "Read what was removed") == f"/plans/{run.pk}/undo"
+    assert link(result, "Read what was deleted") == f"/plans/{run.pk}/undo"
 
-    undo = page(f"/plans/{run.pk}/undo")
+    assert "deletions" in shown(f"/plans/{run.pk}/undo")
+    undo = page(f"/plans/{run.pk}/undo?all=1")
     assert "output 0 a" in text_of(undo)
     assert "own copy" not in text_of(undo)
     assert "byte for byte" not in text_of(undo)
     assert authorized_client().post(f"/plans/{run.pk}/undo", sent_by(undo, "entry")).status_code == 303
     assert store.parts() == before
-    assert "Read what was removed" not in texts(page(f"/plans/{run.pk}/result"), "a")
+    assert "Read what was deleted" not in texts(page(f"/plans/{run.pk}/result"), "a")
     assert "Undo…" not in texts(page(f"{run.session.get_absolute_url()}/backups"), "a")
     assert (f"by {writer}; undone" in shown(f"{run.session.get_absolute_url()}/timeline")) is (writer != "fork")
 
@@ -331,10 +332,10 @@ def test_each_page_says_that_the_server_writes(store, path):
         assert f"through the server at {server.url}, one call for each" in plan
         assert "I will not prompt it until this is done" in plan
         commit_run(run, "delete")
-        undo = shown(f"/plans/{run.pk}/undo")
+        undo = shown(f"/plans/{run.pk}/undo?all=1")
         assert f"This is done through the server at {server.url}, one call for each row" in undo
         assert "I will not prompt it until this is done" in undo
-    assert f"written through the server at {server.url}" in shown(f"/plans/{run.pk}/result")
+    assert f"saved through the server at {server.url}" in shown(f"/plans/{run.pk}/result")
     assert f"delete, through the server at {server.url}" in shown("/history")
 
 
@@ -343,7 +344,7 @@ def test_what_was_shown_before_the_server_started_is_not_written_through_it(stor
     sent, rows = sent_by(page(f"/plans/{run.pk}/confirm", writer="delete")), store.parts()
     with opencode_server(store.database) as server, override_configuration(servers={"opencode": server.url}):
         answer = authorized_client().post(
-            f"/plans/{run.pk}/confirm", {**sent, "yes": ["live", "below_target"], "writer": "delete"}
+            f"/plans/{run.pk}/confirm", {**sent, "yes": ["unopened", "live", "below_target"], "writer": "delete"}
         )
         assert "is no longer the one that was shown" in text_of(answer)
     assert store.parts() == rows

@@ -116,7 +116,7 @@ def test_an_undo_on_the_page_undoes_the_compaction(browser, run):
     assert result.redirect_chain == [(f"/plans/{run.pk}/result", 303)]
     page = text_of(result)
     assert not missing(page, "Undone: ", "All of it")
-    assert "every recorded byte is still in the file" not in page
+    assert "Every recorded byte is still in the file" not in page
     run.refresh_from_db()
     assert run.state == RunState.RESTORED
     assert Undo.objects.get().is_whole

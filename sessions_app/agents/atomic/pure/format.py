@@ -234,8 +234,8 @@ class ContextCompactionWriter(formats.SessionWriter):
     name = "context-compaction"
     honours: Final = "deletions"
     appends = True
-    effect = "Appends one line to the session; Atomic leaves what it names out from then on."
-    undo = "One more line makes Atomic continue before it, as long as nothing was said since."
+    effect = "Appends one line to the session; Atomic no longer sends what the line names."
+    undo = "Taken back by one more line, as long as nothing was said since."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts) -> formats.Append:
         """Append the compaction entry. Raises BadInput `brings_back`."""

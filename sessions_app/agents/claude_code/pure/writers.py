@@ -144,8 +144,8 @@ class BoundaryWriter(formats.ContextWriter):
 
     name = NAME
     appends = True
-    effect = "Appends one line to the session; Claude Code sends only what the line lists."
-    undo = "One more line lists everything again; single entries can be brought back at any time."
+    effect = "Appends one line to the session; Claude Code then sends only what the line lists."
+    undo = "Taken back by one more line, all of it or single entries, at any time."
 
     def protection(self, entry: Entry) -> Protection | None:
         """Protects entries of which only a part could be deleted: a boundary keeps or drops whole lines. A fork can

@@ -150,10 +150,10 @@ class CompactedWriter(formats.ContextWriter):
     name = "compacted"
     appends = True
     effect = (
-        "Appends a compaction in Codex's own form to the session: the list of the items that are left, word for word. "
-        "The file itself keeps the deleted items."
+        "Appends a compaction in Codex's own form to the session: the list of the items that are kept, word for word. "
+        "The deleted items are still in the file."
     )
-    undo = "Another such line with the fuller list brings items back, all or single ones, at any time."
+    undo = "Taken back by another such line, all of it or single items, at any time."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts) -> formats.Append:
         messages = self._reader.rebuild(branch).messages
@@ -251,7 +251,7 @@ class ThreadForkWriter(formats.CopyingWriter):
         "Makes a new thread that continues this one without the deleted items. This session is not changed, and may be "
         "open in Codex, unless it was recorded by a version that did not number its lines."
     )
-    undo = "Delete the new thread, or continue the original one."
+    undo = "Taken back by deleting the new thread."
 
     def __init__(self, reader: formats.Reader, *, knows_bases: bool = True) -> None:
         """`knows_bases`: whether the reading versions support threads that are based on others."""

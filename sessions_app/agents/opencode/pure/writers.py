@@ -70,7 +70,7 @@ class DeleteWriter(RowWriter):
 
     name = "delete"
     effect = f"{_DELETED}, in one transaction.{UNCOUNTED}"
-    undo = "To undo, the rows are put back from the backup."
+    undo = "Taken back by restoring the rows from the backup."
 
     def effect_through(self, address: str) -> str:
         return f"{_DELETED}.{_SERVED.format(address)}"
@@ -88,7 +88,7 @@ class PruneWriter(RowWriter):
 
     name = "prune"
     effect = _PRUNED + UNCOUNTED
-    undo = "To undo, the rows are put back from the backup."
+    undo = "Taken back by restoring the rows from the backup."
 
     def effect_through(self, address: str) -> str:
         return _PRUNED + _SERVED.format(address)
@@ -216,7 +216,7 @@ class RowForkWriter(RowWriter):
         "Copies what is kept into a new session: in OpenCode's database, or for an export into a new export beside "
         "it. This session is not changed." + UNCOUNTED
     )
-    undo = "To undo, continue with this session instead; the new one can be deleted in OpenCode."
+    undo = "Taken back by deleting the new one in OpenCode."
 
     def write(
         self, branch: Sequence[Entry], deletion: Deletion, facts: formats.WriteFacts

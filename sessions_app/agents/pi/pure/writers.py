@@ -102,8 +102,8 @@ class ContextEditWriter(formats.ContextWriter):
     name = "context-edit"
     honours: Final = "edits"
     appends = True
-    effect = "Appends one line for each deleted entry to the session; pi leaves these entries out from then on."
-    undo = "One more line makes pi continue before them; single entries can be brought back at any time."
+    effect = "Appends one line for each deleted entry to the session; pi no longer sends these entries."
+    undo = "Taken back by one more line, all of it or single entries, at any time."
 
     def protection(self, entry: entries.Entry) -> entries.Protection | None:
         """Protects entries that pi's own interface cannot edit. Its reader accepts more, but that is not promised."""
