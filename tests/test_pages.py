@@ -147,7 +147,7 @@ def test_other_branches_can_be_reached(browser, idle_root):
     recorded = chain(user("go"), assistant(text("first way")))
     other = {"type": "message", "id": "x1", "parentId": "e1", "message": assistant(text("second way"))}
     address = add_session(idle_root, "a.jsonl", [*recorded, other])
-    assert not missing(words_of(browser, address), "second way", "branch to e2, 1 entry")
+    assert not missing(words_of(browser, address), "second way", "another branch, 1 entry")
     assert "first way" in words_of(browser, f"{address}?leaf=e2")
 
 

@@ -103,7 +103,7 @@ class Journey:
         page.goto(f"{self.server.base}/?q=forked")
         self.click(title("forked"))
         expect(page.get_by_role("heading", level=1)).to_contain_text(title("forked"))
-        for view in ("Full history", "Removed", "What the model sees"):
+        for view in ("Everything", "Deleted", "What the model sees"):
             self.click(re.compile(view))
             expect(page.locator(".tabs [aria-current=page]")).to_contain_text(view)
         output = page.locator("article", has_text="line 0").first
@@ -115,7 +115,7 @@ class Journey:
         self.click("e3")
         expect(page.locator("article#e3.is-selected")).to_be_visible()
         expect(page).to_have_url(re.compile("/entries/e3$"))
-        self.click(re.compile("branch to e4"))
+        self.click(re.compile("another branch"))
         expect(page.get_by_text("This is the first way.")).to_be_visible()
         expect(page.get_by_text("This is the second way.")).to_have_count(0)
 

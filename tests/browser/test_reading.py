@@ -141,7 +141,7 @@ def test_an_exported_page_fetches_nothing_and_runs_nothing(server, browse, chrom
     page = browse(server).open(server.session("document.title"))
     page.get_by_role("button", name="Export").click()
     with page.expect_download() as download:
-        page.get_by_role("row", name="Full history").get_by_role("link", name="HTML").click()
+        page.get_by_role("link", name="Everything as HTML").click()
     saved = tmp_path / "page.html"
     download.value.save_as(saved)
     context = chromium.new_context()
@@ -194,7 +194,7 @@ def test_the_map_the_turns_and_the_counts_follow_the_session(server, browse):
     grow(path, assistant(text("\n\n".join(["a line"] * 400))), user("Go on."))
     expect(page.locator("#views [aria-current]")).to_contain_text("3")
     expect(page.locator("#turns-wide")).to_contain_text("Go on.")
-    expect(page.locator("#extent")).to_contain_text("3 entries, 2 turns")
+    expect(page.locator("#extent")).to_contain_text("2 turns, 3 entries")
     expect(slider).to_have_attribute("max", "3")
     expect(slider).to_be_focused()
     assert page.evaluate("scrollY") == 0

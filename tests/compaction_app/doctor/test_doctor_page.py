@@ -29,7 +29,7 @@ def test_findings_and_the_difference_are_shown_before_anything_is_written(browse
         shown = text_of(page(browser, address))
         fatal = "Atomic 0.9.11 and newer, Atomic 0.9.9 and 0.9.10: refuses to open the session"
         orphan = ("Entry b has a parent that does not exist", f"{DAMAGED.index(session_bytes([B]))}")
-        assert not missing(shown, "3 findings", "The session has no header line", fatal, *orphan)
+        assert not missing(shown, "3 problems", "The session has no header line", fatal, *orphan)
         assert not missing(
             shown, "What a repaired copy changes", 'lost "lost"', 'inserted "a"', "s.repaired.jsonl", "s.repaired.lost"
         )
@@ -59,7 +59,7 @@ def test_broken_pairs_are_shown_without_a_repair(browser, known_root):
     address = placed(known_root, session_bytes(chain(user("go"), result("x"))))
     shown = text_of(page(browser, address))
     refusal = "providers refuse: a tool result has no tool call"
-    assert not missing(shown, "1 finding ", refusal, "A repaired copy would be no different")
+    assert not missing(shown, "1 problem ", refusal, "A repaired copy would be no different")
     assert "No copy was made" in text_sent(browser.post(address), 409)
     assert sorted(snapshot(known_root)) == ["s.jsonl"]
 

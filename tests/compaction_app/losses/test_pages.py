@@ -67,7 +67,7 @@ def test_the_summary_stands_beside_what_it_replaced_with_both_sizes_of_the_conte
     (turn,) = elements(shown, ".brief")
     assert "Mend the parser. 8 messages" in text_of(turn)
     assert texts(turn, ".brief__files") == ["read src/a.py"]
-    assert "Beside the summary stay 2 messages word for word" in text_of(shown)
+    assert "2 messages beside the summary are kept word for word" in text_of(shown)
     session = Session.objects.get()
     found = losses.loss_at(session)
     assert found.before.ratio == session.context_size.ratio
@@ -204,7 +204,7 @@ def test_the_summary_of_claude_code_is_linked_and_shown(browser, tmp_path, setti
     address = link(page(browser, f"{found.get_absolute_url()}?view=all"), "What it lost")
     assert address == f"{found.get_absolute_url()}/lost?entry={summary}"
     shown = page(browser, address)
-    words = ("The summary of Claude Code.", "written by claude-opus-5-5", "the session went on for 1.0 s")
+    words = ("The summary of Claude Code.", "written by claude-opus-5-5", "the session continued for 1.0 s")
     assert not missing(text_of(shown), *words)
     assert texts(shown, ".lost__item") == ["readFile 5"]
 

@@ -55,7 +55,7 @@ def test_a_move_says_what_it_does_and_how_it_is_taken_back(browser, tree, idle_r
     before = (idle_root / "a.jsonl").read_bytes()
     words = text_of(page(browser, f"{tree}/move", entry="e4"))
     assert not missing(words, "Continue from here?", "One line is appended, which adds nothing to the conversation.")
-    assert not missing(words, "The model sees 4 messages there", "2 entries, which stay in the session as a branch")
+    assert not missing(words, "The model sees 4 messages there", "2 entries, which are kept in the session as a branch")
     assert "by a move back to" in words
     assert (idle_root / "a.jsonl").read_bytes() == before
 
@@ -98,8 +98,8 @@ def test_a_label_is_set_changed_and_removed(browser, tree):
         said.append(text_of(element(send(browser, f"{tree}/label", entry="e5", **more), ".banner--done")))
         shown = page(browser, f"{tree}/label", entry="e5")
         assert element(shown, "#label").attributes.get("value", "") == ("" if "remove" in more else more["label"])
-        assert ("Remove the label" in text_of(shown)) is ("remove" not in more)
-    assert said == ["Labelled “the better way”.", "Labelled “best”.", "The label was removed."]
+        assert ("Delete the label" in text_of(shown)) is ("remove" not in more)
+    assert said == ["Labelled “the better way”.", "Labelled “best”.", "The label was deleted."]
 
 
 def test_labels_are_found_in_the_tree_and_those_of_all_branches_lead_to_their_entries(browser, tree):

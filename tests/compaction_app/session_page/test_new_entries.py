@@ -68,7 +68,7 @@ def test_new_entries_are_counted_with_their_tokens_and_the_context(browser, idle
     assert int(added[1]) == size.of(101)
     assert link.attributes["href"] == f"{address}?view=sees&at=e2"
     assert (link.attributes["data-last"], link.attributes["data-count"]) == ("e3", "3")
-    assert str(size) in text_of(element(drawn, "#context-facts"))
+    assert str(size.tokens) in text_of(element(drawn, "#context-facts"))
     assert newer(session, page_of(browser, session)) == ""
 
 
@@ -76,9 +76,9 @@ def test_what_surrounds_the_entries_follows_the_session(browser, idle_root):
     session, shown = follow(browser, idle_root, user("one"), assistant(text("x" * 40_000)))
     grow(idle_root, message("e3", "e2", user("two")), message("e4", "e3", assistant(text("y" * 40_000))))
     drawn, page = news(session, shown), browser.get(session.get_absolute_url())
-    for part in "extent file-size views turn-count turns-wide turns-narrow context-facts".split():
+    for part in "extent views turn-count turns-wide turns-narrow context-facts context-narrow stick-size stick-turn".split():
         assert text_of(element(drawn, f"#{part}")) == text_of(element(page, f"#{part}")), part
-    assert "4 entries, 2 turns" in text_of(element(drawn, "#extent"))
+    assert "2 turns, 4 entries" in text_of(element(drawn, "#extent"))
     assert "What the model sees 4" in text_of(element(drawn, "#views"))
     assert "two" in text_of(element(drawn, "#turns-wide"))
     for part in ("#map-wide", "#map-narrow"):
@@ -95,7 +95,7 @@ def test_the_title_follows_the_session(browser, idle_root):
     Session.objects.update(window=1_000, context_tokens=2_000)
     drawn, page = news(session, shown), browser.get(session.get_absolute_url())
     assert element(drawn, "[data-title]").attributes["data-title"] == text_of(element(page, "title"))
-    assert "due" in text_of(element(page, "title"))
+    assert "almost full" in text_of(element(page, "title"))
 
 
 def test_a_branch_that_was_left_is_not_continued_silently(browser, idle_root):
@@ -114,7 +114,7 @@ def test_a_compaction_is_said_although_the_last_entry_stays(view, browser, idle_
     said = newer(session, shown)
     if view == "sees":
         assert said == "What the model sees of this session has changed: show it as it is now"
-        assert "Removed 2" in text_of(element(news(session, shown), "#views"))
+        assert "Deleted 2" in text_of(element(news(session, shown), "#views"))
     else:
         assert said == "1 new entry"
 

@@ -66,7 +66,7 @@ def test_every_branch_is_there_with_its_fork_labels_and_leaf_and_leads_to_what_a
         *("Compaction by Atomic: a summary of 20 characters", "And now?"),
     ]
     knots = texts(shown, ".knot")
-    parts = {0: "1 fork", 1: "turn 2, other branch, ends", 2: "better", 4: "turn 3 active leaf"}
+    parts = {0: "1 fork", 1: "turn 2, other branch, ends", 2: "better", 4: "turn 3 the agent continues here"}
     assert [at for at, words in parts.items() if words not in knots[at]] == []
     assert not missing(text_of(shown), "2 branches, 1 compaction", "10 entries, 4 turns")
     knot = next(one for one in elements(shown, ".knot") if "Compaction by Atomic" in text_of(one))
@@ -211,8 +211,8 @@ def test_what_codex_took_back_is_a_branch_that_ends(browser, known_root, setting
     shown = page(browser, f"{Session.objects.get().get_absolute_url()}/tree")
     assert rows(shown) == ["One.", "Two.", "1 turn taken back", "Three."]
     assert "other branch, ends" in texts(shown, ".knot")[1]
-    assert "2 branches" in texts(shown, "h1")[0]
-    assert "compaction" not in texts(shown, "h1")[0]
+    assert "2 branches" in texts(shown, "main h2")[0]
+    assert "compaction" not in texts(shown, "main h2")[0]
 
 
 def test_what_opencode_reverted_is_a_branch_that_ends(browser, known_root, settings):
@@ -224,7 +224,7 @@ def test_what_opencode_reverted_is_a_branch_that_ends(browser, known_root, setti
     store.run("UPDATE session SET revert = ?", json.dumps({"messageID": store.user("Two.")}))
     index_roots()
     shown = page(browser, f"{Session.objects.get().get_absolute_url()}/tree")
-    assert "2 branches" in texts(shown, "h1")[0]
+    assert "2 branches" in texts(shown, "main h2")[0]
     (two,) = [knot for knot in texts(shown, ".knot") if "Two." in knot]
     assert "other branch, ends" in two
 
