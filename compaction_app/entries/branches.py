@@ -30,7 +30,7 @@ from sessions_app.sessionlog.tree import NO_PARENT, SessionTree, labels
 from sessions_app.sessionlog.tree_rows import TreeRows
 from sessions_app.storage.session_loader import read_place, tally_of
 
-VIEWS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
+VIEWS: Final = {"sees": "What the model sees", "all": "Everything", "removed": "Deleted"}
 """The views, with their names."""
 
 
@@ -92,6 +92,8 @@ class BranchState:
     """The last summary with which the agent replaced something; empty if there is none."""
     titles: dict[str, str] = field(default_factory=dict)
     """The first words of user messages, cached once a page has shown them."""
+    commands: set[str] = field(default_factory=set)
+    """Those of these messages that only have commands of the agent."""
 
     @cached_property
     def fitting_reader(self) -> str:

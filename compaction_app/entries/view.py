@@ -6,7 +6,7 @@
 
 How a text is rendered depends on its kind:
 
-    user, assistant, summary ─▶ Markdown
+    user, assistant, thinking, summary ─▶ Markdown
     call                     ─▶ a diff, or its arguments with one value on each line
     output                   ─▶ a terminal's colours, JSON with one value on each line, a program that was read
     anything else            ─▶ as recorded
@@ -57,7 +57,7 @@ from sessions_app.sessionlog.entries import (
     call_parts,
 )
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.text import plural, printable_lines
+from sessions_app.sessionlog.text import command_words, plural, printable_lines
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import reparse_entry
 
@@ -217,7 +217,7 @@ class EntryWords(NamedTuple):
 # ---- a text as shown ------------------------------------------------------------------------------------
 
 PROSE: Final = frozenset({"user", "text"})
-"""The kinds of texts that are Markdown: see `EntryView`."""
+"""The kinds of texts that are Markdown, of which much is shown: see `EntryView`."""
 PROSE_LINES: Final = 30
 PROSE_CHARACTERS: Final = 2_400
 OUTPUT_LINES: Final = 8
@@ -315,7 +315,9 @@ def clamp(text: str, most_lines: int = 5, most_characters: int = 900) -> tuple[s
 
 def _shown(source: TextSource, limits: _Limits) -> ShownText:
     if source.kind in PROSE:
-        return _prose(source.text.lstrip("\n"), limits)
+        return _prose(source.text.lstrip("\n"), limits.prose)
+    if source.kind == "thinking":
+        return _prose(source.text.lstrip("\n"), limits.output)
     if source.kind == "call":
         return _call(source, limits)
     if source.kind == "out":
@@ -323,9 +325,10 @@ def _shown(source: TextSource, limits: _Limits) -> ShownText:
     return ShownText(*clamp(source.text.lstrip("\n"), *limits.output))
 
 
-def _prose(text: str, limits: _Limits) -> ShownText:
-    """Markdown; for a long text only whole paragraphs, if they fill more than half of the limit."""
-    cut, more = clamp(text, *limits.prose)
+def _prose(text: str, limits: tuple[int, int]) -> ShownText:
+    """Markdown of these lines and characters; for a long text only whole paragraphs, if they fill more than half of
+    the limit."""
+    cut, more = clamp(text, *limits)
     if more:
         end = cut.rfind("\n\n")
         cut = cut[:end] if end * 2 > len(cut) else cut
@@ -499,11 +502,11 @@ def name_of(entry: Entry) -> str:
 def meaning_of(entry: Entry, reader: Reader, tree: SessionTree) -> EntryNote:
     """The meaning of an entry other than a message, and whether this reader ignores it."""
     note = _meaning(entry, tree)
-    return replace(note, tail=", ignored by this reading") if reader.ignores(entry) else note
+    return replace(note, tail=", ignored as this session is opened") if reader.ignores(entry) else note
 
 
 _EDITS: Final = {
-    "removes": "leaves out",
+    "removes": "deletes",
     "replaces": "replaces the content of",
     "undefined": "has no replacement for the content of",
 }
@@ -527,7 +530,7 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
             return EntryNote("what is above was summarised")
         case BoundaryControl(kept=kept):
             number = plural(len(kept), "entry") if kept else "nothing"
-            return EntryNote(f"{number} of what is above {'remain' if len(kept) > 1 else 'remains'}")
+            return EntryNote(f"{number} of what is above {'are' if len(kept) > 1 else 'is'} kept")
         case EditControl(target_id=target, effect=effect):
             return _about(_EDITS[effect], target, tree)
         case ModelControl(provider=provider, model=model):
@@ -540,7 +543,7 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
         case LabelControl(target_id=target, text=text):
             return replace(_about("set at" if text else "taken from", target, tree), quoted=_word(text))
         case None if entry.kind is EntryKind.UNDO:
-            return EntryNote("a compaction was taken back: the agent continues from here")
+            return EntryNote("a compaction was undone: the agent continues from here")
         case None:
             return EntryNote("not part of the model's context")
 
@@ -590,7 +593,7 @@ PAIRED: Final = 4
 """The maximum number of results linked for one call."""
 NO_RESULT: Final = "no result: the provider may refuse this"
 FILLED: Final = "no result: the agent answers the call itself"
-NOT_SENT: Final = "not sent: the agent leaves out a message that failed"
+NOT_SENT: Final = "not sent: the agent skips a message that failed"
 NO_CALL: Final = "no call: the provider may refuse this"
 MENTIONED: Final = timedelta(seconds=1)
 BETWEEN: Final = frozenset({"note", "time"})
@@ -605,7 +608,8 @@ class EntryView:
 
     kind: str
     """`user`, `text`, `thinking`, `call`, `out`; `note` for entries that are not messages; `damage`; `time` for a line
-    between entries that states in `who` how much time passed."""
+    between entries that states in `who` how much time passed; `commands` for messages of the user that only have
+    commands of the agent, which `who` describes."""
     who: str
     entry_id: str = ""
     block: int | None = None
@@ -638,8 +642,15 @@ class EntryView:
     """The call id that a result's last block answers."""
     is_summary: bool = False
     """Whether a page shows what it lost."""
+    folded: Sequence[EntryView] = ()
+    """For `commands`: the items of these messages."""
     tie: str = ""
     """The part of the bracket from a call to its results: `first`, `mid`, `last`, `through`, `none`."""
+
+    @property
+    def folded_ids(self) -> list[str]:
+        """The entries of the folded items."""
+        return [item.entry_id for item in self.folded if item.first]
 
 
 @dataclass(frozen=True, slots=True)
@@ -656,6 +667,11 @@ class EntriesInView:
     """The texts by the id of the entry whose line contains them: see `_source`."""
     languages: Mapping[str, str]
     """The languages of the files that calls read, by call id."""
+
+    def text_of(self, entry: Entry) -> str:
+        """The text of an entry in this view."""
+        source = _source(self.state, entry, self.view)
+        return self.texts[source.id].joined(source.blocks)
 
     @classmethod
     def of(
@@ -768,7 +784,7 @@ def _block(look: _EntryInView, block: Block, text: str, base: EntryView) -> Entr
     marks, remarks = list(base.marks), list(base.remarks)
     standing = look.standing(block.index in look.seen)
     if standing == "struck" and look.message is not None:
-        marks.append(EntryNote("removed by", look.state.removals[look.entry.id].compaction_id))
+        marks.append(EntryNote("deleted by", look.state.removals[look.entry.id].compaction_id))
     source, call = source_of_text(look.entry, block, text, look.page.session.cwd, look.page.languages)
     shown = beginning(source, as_recorded=look.page.as_recorded)
     owner = None
@@ -814,15 +830,15 @@ def _standing_marks(look: _EntryInView) -> list[EntryNote]:
         return marks
     if EntryKind.DELETION in reader.honours:
         removal = state.removals.get(entry.id)
-        return [EntryNote("removed by", removal.compaction_id) if removal else EntryNote("not seen by the model")]
+        return [EntryNote("deleted by", removal.compaction_id) if removal else EntryNote("not seen by the model")]
     newest = next(
         (one for one in reversed(state.branch) if one.kind in _RESTARTS and not reader.ignores(one)),
         None,
     )
     if newest is not None and entry.number < newest.number:
-        return [EntryNote("left out by", newest.id)]
+        return [EntryNote("not seen since", newest.id)]
     edit = state.edits.get(entry.id)
-    return [EntryNote("left out by", edit.id) if edit is not None else EntryNote("not seen by the model")]
+    return [EntryNote("not seen since", edit.id) if edit is not None else EntryNote("not seen by the model")]
 
 
 def _kind_of_context(entry: Entry) -> list[EntryNote]:
@@ -962,6 +978,34 @@ def minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[i
             break
         run.append(entry)
     return run
+
+
+def command_run(page: EntriesInView, entries: Sequence[Entry], damaged: Container[int]) -> list[Entry]:
+    """The user's messages, with which these begin, that only have commands of the agent: they are shown as one line.
+
+    Damaged lines are shown before those at the places `damaged`.
+    """
+    run: list[Entry] = []
+    for place, entry in enumerate(entries):
+        if entry.role != Role.USER or (run and place in damaged) or not command_words(page.text_of(entry)):
+            break
+        run.append(entry)
+    return run
+
+
+def command_item(page: EntriesInView, entries: Sequence[Entry], pause: str) -> EntryView:
+    """The line for messages that only have commands of the agent, and how long it took until the next entry."""
+    ran = dict.fromkeys(filter(None, (command_words(page.text_of(entry)) for entry in entries)))
+    commands = [words for words in ran if words.startswith("/")]
+    said = f"You ran {', '.join(commands)}" if commands else next(iter(ran))
+    items = [item for entry in entries for item in page.items(entry)]
+    return EntryView(
+        "commands",
+        f"{said} and came back {pause}" if pause else said,
+        entries[0].id,
+        tokens=sum(item.tokens for item in items),
+        folded=items,
+    )
 
 
 def minor_item(entries: Sequence[Entry]) -> EntryView:

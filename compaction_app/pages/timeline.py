@@ -1,5 +1,6 @@
 """The page of a branch's timeline: a plot of the context's size, and each change with the entries that it removed."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,11 +12,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from compaction_app.changes.entries import fork_session
+from compaction_app.core.context_chart import WIDTHS as CHARTS, Change, Limits, draw_context
 from compaction_app.core.summary_loss import summary_of
 from compaction_app.entries.branches import branch_state
 from compaction_app.entries.view import ENTRY_PREVIEW_CHARS, EntryWords
 from compaction_app.lookups import known_session
-from compaction_app.models import Compaction
+from compaction_app.models import Compaction, written_by_redline
 from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
@@ -24,13 +26,11 @@ from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 from sessions_app.web.pages import acts_on_post, redirect, status_of, view_or_fault
 
-WIDTH, HEIGHT = 1000, 200
-COLUMNS: Final = 500
-"""The maximum number of positions of the plot at which a size is drawn."""
 REMOVED_SHOWN: Final = 50
 ADDED_SHOWN: Final = 5
 ADDED_WORDS: Final = 4_000
 """The number of characters of a replacing text that are shown."""
+REDLINE: Final = "Redline"
 _NAMES: Final = {
     EntryKind.DELETION: "compaction",
     EntryKind.SUMMARY: "summary",
@@ -42,11 +42,14 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PointRow:
-    """A point of the timeline, and its position in the plot."""
+    """A point of the timeline."""
 
     number: int
     change: TimelinePoint
-    x: float
+    turn: int
+    """The turn in which it is; 0 before the first one."""
+    by: str
+    """Who made it: `Redline`, or the name of the agent."""
     tokens_before: int
     tokens_after: int
     compaction: Compaction | None
@@ -54,8 +57,15 @@ class PointRow:
     is_selected: bool
 
     @property
+    def is_own(self) -> bool:
+        return self.by == REDLINE
+
+    @property
     def name(self) -> str:
-        return _NAMES[self.change.kind]
+        """What made the change: "Redline, plan 4", "Claude Code’s summary"."""
+        if self.compaction is not None and self.compaction.run_id:
+            return f"{REDLINE}, plan {self.compaction.run_id}"
+        return f"{self.by}’s {_NAMES[self.change.kind]}"
 
     @property
     def summary(self) -> str:
@@ -92,14 +102,16 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> dict[str, Any]:
     found = timeline_of(state.branch, state.reading.reader)
     written = {row.entry_id: row for row in session.compactions.select_related("run").filter(created="")}
     sizes = [state.size.at(estimate) for estimate in found.sizes]
-    largest = max((*sizes, 1))
     places = {entry.id: place for place, entry in enumerate(state.branch)}
+    turns = [place for place, _ in state.turns]
+    own, agent = written_by_redline(session), session.agent_label or "the agent"
     at = at or (found.points[-1].last.id if found.points else "")
     rows = [
         PointRow(
             number=number,
             change=point,
-            x=round(places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH, 1),
+            turn=bisect_right(turns, places[point.last.id]),
+            by=REDLINE if point.last.id in own or point.kind is EntryKind.UNDO else agent,
             tokens_before=state.size.at(point.tokens_before),
             tokens_after=sizes[places[point.last.id]],
             compaction=written.get(point.last.id),
@@ -113,12 +125,21 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> dict[str, Any]:
     place = rows.index(selected) if selected is not None else 0
     removed, added = (selected.change.removed, selected.change.added) if selected is not None else ((), ())
     return {
-        # The size over the entries, as the path of a drawing of WIDTH × HEIGHT, and the size at its top.
-        "path": _path(sizes, largest),
-        "largest": largest,
+        "charts": [
+            draw_context(
+                width,
+                sizes,
+                turns,
+                [
+                    Change(places[row.at], row.tokens_before, row.tokens_after, row.name, row.is_own, row.at)
+                    for row in rows
+                ],
+                Limits(session.window, session.due_at),
+            )
+            for width in CHARTS
+        ],
+        "largest": max((*sizes, 1)),
         "size": state.size,
-        # The height of the model's window in the drawing, if it is in it.
-        "window_y": _height(session.window, largest) if session.window and session.window <= largest else None,
         "points": rows,
         "selected": selected,
         "earlier": rows[place - 1] if place > 0 else None,
@@ -130,19 +151,6 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> dict[str, Any]:
         # A compaction that changes rows is recorded by no entry of a branch.
         "is_in_database": session.agent.store.database(session.path) is not None,
     }
-
-
-def _path(sizes: Sequence[int], largest: int) -> str:
-    """A line through the sizes: of the entries that share a position, the last one."""
-    last = len(sizes) - 1
-    step = max(1, last // COLUMNS)
-    drawn = [*range(0, last, step), last]
-    points = (f"{place / max(1, last) * WIDTH:.1f} {_height(sizes[place], largest):.1f}" for place in drawn)
-    return "M" + "L".join(points)
-
-
-def _height(size: int, largest: int) -> float:
-    return round(HEIGHT - size / largest * HEIGHT, 1)
 
 
 def _changed(session: Session, messages: Sequence[Message], length: int) -> list[EntryWords]:

@@ -55,6 +55,7 @@ class SearchFilters:
     kinds: frozenset[PassageKind] = frozenset()
     states: frozenset[PassageState] = frozenset()
     tools: frozenset[str] = frozenset()
+    """Names of tools in lower case: agents differ in that alone."""
     projects: frozenset[str] = frozenset()
     since: datetime | None = None
     until: datetime | None = None
@@ -82,7 +83,7 @@ class SearchFilters:
             agents=frozenset(key for value in values.get("agent", ()) for key in _agents_named(value)),
             kinds=_named(values.get("in", ()), KIND_NAMES),
             states=_named(values.get("is", ()), _STATE_NAMES),
-            tools=frozenset(values.get("tool", ())),
+            tools=frozenset(value.lower() for value in values.get("tool", ())),
             projects=frozenset(values.get("project", ())),
             since=max(_days(values, "since", "after"), default=None),
             until=min(_days(values, "before", "until"), default=None),
@@ -101,7 +102,7 @@ class SearchFilters:
         return (
             (not self.kinds or kind in self.kinds)
             and (not self.states or state in self.states)
-            and (not self.tools or tool in self.tools)
+            and (not self.tools or tool.lower() in self.tools)
         )
 
     def in_project(self, cwd: str) -> bool:

@@ -284,7 +284,7 @@ def _narrow(
     for group in groups:
         if group.session in known.owners:
             agent, project = known.owners[group.session]
-            alike.setdefault((agent, group.kind, group.state, group.tool, project), []).append(group)
+            alike.setdefault((agent, group.kind, group.state, group.tool.lower(), project), []).append(group)
     projects = {project for *_, project in alike if filters.in_project(project)}
     chosen: list[frozenset[Any]] = [filters.agents, filters.kinds, filters.states, filters.tools, frozenset(projects)]
     is_limited = [*map(bool, chosen[:-1]), bool(filters.projects)]

@@ -110,6 +110,8 @@ _RECORD: Final = re.compile(
     re.DOTALL,
 )
 _BEGINNINGS: Final = ("<", "[", "/", "Caveat: ", "Base directory ", "# Context from ", "# Files mentioned ")
+_OF_COMMANDS: Final = ("<local-command-", "<command-", "<bash-stdout", "<bash-stderr", "Caveat: The messages below")
+"""The beginnings of what agents record for a command beside its name."""
 _SLASH_COMMAND: Final = re.compile(r"/[A-Za-z][\w:.-]*(?:[ \t][^\n]*)?")
 _COMMAND: Final = re.compile(r"<command-name>([^<>]*)</command-name>")
 _ARGUMENTS: Final = re.compile(r"<command-args>([^<>]*)</command-args>")
@@ -138,6 +140,23 @@ def noise_words(text: str) -> str:
         return f"/skill:{skill[1]}"
     notice = _NOTICE.match(text.lstrip())
     return " ".join((notice[1] if notice is not None else _TAG.sub(" ", text)).split())
+
+
+def command_words(text: str) -> str:
+    """What a user's message that only has commands of the agent, their output or an interruption is about: the command
+    with its slash, or a sentence without a full stop; empty for any other message.
+    """
+    words = text.strip()
+    if not is_noise(words):
+        return ""
+    if words.startswith("[Request interrupted by user"):
+        return "You interrupted the agent"
+    command = _COMMAND.search(words)
+    if command is not None and command[1].strip():
+        return f"/{command[1].strip().lstrip('/').split()[0]}"
+    if _SLASH_COMMAND.fullmatch(words) is not None:
+        return words.split()[0]
+    return "Output of a command" if words.startswith(_OF_COMMANDS) else ""
 
 
 def spoken(text: str, role: str = Role.USER) -> str:

@@ -2,7 +2,7 @@
 
     entries         one page of a view, with the times between them, damaged lines, and bypassed compactions
     surroundings    the views, the turns beside the text with their events, the token map, the parts of the context
-    relatives       the parent of the session, its forks, and the subagents that it started
+    relatives       the call that started a subagent, and the subagents that calls started
 
 The state of the branch comes from `branches`; the texts of a page are read from the file by offset. The surroundings
 change while a session grows, so an open page gets them again with the new entries.
@@ -37,7 +37,7 @@ from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.sessionlog.text import duration_words, plural, spoken, title_of
+from sessions_app.sessionlog.text import command_words, duration_words, plural, spoken, title_of
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import read_texts
 from sessions_app.templatetags.formatting import escape_line, heading, in_measure
@@ -136,13 +136,23 @@ def _items(
     between = damage.between(listed, start, end) if page.view == "all" else {}
     with session.agent.store.open(session.real_path()) as reader:
         position = start
+        said_pause = -1
         while position < end:
             entry = listed[position]
             pause = pause_before(listed, position, state)
-            if pause is not None:
+            if pause is not None and position != said_pause:
                 yield pause
             yield from _damaged(reader, between.get(position, ()))
-            minor = entry_view.minor_run(state, listed[position:end], frozenset(place - position for place in between))
+            damaged = frozenset(place - position for place in between)
+            commands = entry_view.command_run(page, listed[position:end], damaged)
+            if commands:
+                position += len(commands)
+                after = pause_before(listed, position, state) if position < len(listed) else None
+                is_short = after is not None and after.day is None and position not in between
+                said_pause = position if is_short else -1
+                yield entry_view.command_item(page, commands, after.who if after is not None and is_short else "")
+                continue
+            minor = entry_view.minor_run(state, listed[position:end], damaged)
             if len(minor) > 1:
                 yield entry_view.minor_item(minor)
                 position += len(minor)
@@ -240,7 +250,7 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[dict[str, Any]]:
 
 def page_title(session: Session, activity: Activity) -> str:
     """The title of its page: the session and its states."""
-    states = {"due": session.due, "live": activity.is_live}
+    states = {"almost full": session.due, "live": activity.is_live}
     return ", ".join([heading(session), *(state for state, applies in states.items() if applies)])
 
 
@@ -354,32 +364,22 @@ def day_of(at: datetime | None) -> date | None:
 
 # ---- relatives ------------------------------------------------------------------------------------------
 
-RELATIVES_SHOWN: Final = 100
 
-
-def relatives_of(session: Session) -> dict[str, Any]:
-    """The shown sessions that are related to this one, and the call that started it."""
-    shown = Session.objects.shown().for_display()
-    children = shown.children_of(session).order_by("mtime_ns", "pk")
-    parent = shown.parent_of(session)
-    siblings = shown.children_of(parent).filter(is_subagent=True) if parent is not None else ()
-    return {
-        "parent": parent,
-        "subagents": list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
-        "forks": list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
-        "start": _starting_call(session, [parent, *siblings]) if parent is not None and session.is_subagent else None,
-    }
-
-
-def _starting_call(subagent: Session, sessions: Sequence[Session]) -> dict[str, Any] | None:
-    """The call in these sessions that started a subagent, with its session; None if none of them has one."""
-    if not subagent.header_id:
+def starting_call(session: Session) -> dict[str, Any] | None:
+    """The call that started a subagent, with its session; None if the session is none, or if the call is not known."""
+    if not session.is_subagent or not session.header_id:
         return None
-    for session, result in entries_naming(sessions, subagent.header_id):
-        if result.subagent == subagent.header_id and result.result_for is not None:
-            naming = (entry for _, entry in entries_naming([session], result.result_for))
+    shown = Session.objects.shown().for_display()
+    parent = shown.parent_of(session)
+    if parent is None:
+        return None
+    for found, result in entries_naming(
+        [parent, *shown.children_of(parent).filter(is_subagent=True)], session.header_id
+    ):
+        if result.subagent == session.header_id and result.result_for is not None:
+            naming = (entry for _, entry in entries_naming([found], result.result_for))
             call = next((entry for entry in naming if result.result_for in entry.call_ids()), result)
-            return {"session": session, "entry_id": call.id, "tool": result.tool_name}
+            return {"session": found, "entry_id": call.id, "tool": result.tool_name}
     return None
 
 
@@ -429,6 +429,7 @@ def rail_of(session: Session, state: BranchState, here: Entry | None) -> dict[st
             "entry": entry,
             "title": titles[entry.id],
             "facts": turn_facts(state, number),
+            "is_command": entry.id in state.commands,
             # Whether the previous shown turn began on another day.
             "begins_day": not is_one_day and (not place or days[place] != days[place - 1]),
             "events": events[number][:EVENTS_SHOWN],
@@ -472,7 +473,10 @@ def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[st
     fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
     for entry_id, texts in read_texts(session.real_path(), fingerprint, unknown).items():
         blocks = state.tree.entry(entry_id).blocks
-        state.titles[entry_id] = title_of(texts.joined(blocks), TITLE_CHARACTERS)
+        text = texts.joined(blocks)
+        state.titles[entry_id] = title_of(text, TITLE_CHARACTERS)
+        if command_words(text):
+            state.commands.add(entry_id)
     return {entry.id: state.titles.get(entry.id, "") for entry in users}
 
 

@@ -21,14 +21,14 @@ from django.views.decorators.http import require_safe
 from compaction_app.changes.offers import offers_of
 from compaction_app.core.states import FINISHED
 from compaction_app.entries import view as entry_view
-from compaction_app.entries.branch_export import FORMS, BranchExport, export_name, note_of
+from compaction_app.entries.branch_export import FORMS, BranchExport, export_name
 from compaction_app.entries.branches import VIEWS, branch_state, find_leaf
 from compaction_app.entries.links import place_address
 from compaction_app.lookups import known_session
 from compaction_app.models import Run
 from compaction_app.rendering.pictures import Picture
 from compaction_app.runs.streaming import stream
-from sessions_app.agents.registry import reader_named, readers_of
+from sessions_app.agents.registry import reader_named
 from sessions_app.disk.files import opened, pread
 from sessions_app.document.document import Document, indexed_texts
 from sessions_app.index.indexer import index_file, select_reader
@@ -167,53 +167,57 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     """A branch, one page of entries at a time; with an entry in the address, the page that begins there."""
     found = known_session(root, path)
     entry = entry or request.GET.get("entry", "")
-    view = request.GET.get("view", "all" if entry else "sees")
-    view = view if view in VIEWS else "sees"
-    leaf = request.GET.get("leaf", "")
-    form = form_of(request, TEXTS)
     search = _search(request, found, entry)
     if search is not None and search.entries and not entry:
         return pages.redirect(place_address(found.get_absolute_url(), search.next, search.typed))
     try:
-        if entry and not leaf:
-            leaf = find_leaf(found, entry)
-        shown = presenter.view_session(
-            found,
-            leaf_id=leaf,
-            view=view,
-            start_entry=entry or request.GET.get("at", ""),
-            as_recorded=form == RECORDED,
-        )
-        beside = {} if pages.wants_fragment(request) else _page_context(found, shown, leaf, form)
+        context = session_context(request, found, entry)
     except BadInput as fault:
         if fault.code == "unknown_entry":
             raise Http404(fault.message) from fault
-        return _not_readable(request, found, fault)
+        return not_readable(request, found, fault)
     except RedlineError as fault:
-        return _not_readable(request, found, fault)
+        return not_readable(request, found, fault)
     part = "session_page/session.html#entries" if pages.wants_fragment(request) else "session_page/session.html"
-    context = {
+    response = render(request, part, {**context, "search": search})
+    if request.GET.get(TEXTS) in OTHER:
+        response.set_cookie(COOKIE, context["form"], max_age=COOKIE_SECONDS, httponly=True, samesite="Strict")
+    return response
+
+
+def session_context(request: HttpRequest, found: Session, entry: str = "") -> dict[str, Any]:
+    """The context of `session_page/session.html`: the page of a branch that the parameters of a request name.
+
+    A page that adds `panel`, the name of a template, shows it beside the conversation, in place of the turns and the
+    map. Raises BadInput (`unknown_entry` if the session lacks the entry), Conflict and SystemFailure.
+    """
+    view = request.GET.get("view", "all" if entry else "sees")
+    view = view if view in VIEWS else "sees"
+    leaf = request.GET.get("leaf", "") or (find_leaf(found, entry) if entry else "")
+    form = form_of(request, TEXTS)
+    shown = presenter.view_session(
+        found,
+        leaf_id=leaf,
+        view=view,
+        start_entry=entry or request.GET.get("at", ""),
+        as_recorded=form == RECORDED,
+    )
+    return {
         "session": found,
         "shown": shown,
         "selected": entry,
-        "search": search,
         "form": form,
         "other_form": OTHER[form],
         # In a path, this is followed by an entry's id.
         "at": presenter.view_address(found, view, leaf) + "&at=",
         "row_compactions": presenter.row_compactions(found) if view == "removed" else [],
-        **beside,
+        **({} if pages.wants_fragment(request) else _page_context(found, shown, leaf, form)),
     }
-    response = render(request, part, context)
-    if request.GET.get(TEXTS) in OTHER:
-        response.set_cookie(COOKIE, form, max_age=COOKIE_SECONDS, httponly=True, samesite="Strict")
-    return response
 
 
 def _page_context(found: Session, shown: dict[str, Any], leaf: str, form: str) -> dict[str, Any]:
     """The parts of a page besides its entries. Raises BadInput and SystemFailure."""
     state, view, start, end = (shown[name] for name in ("state", "view", "start", "end"))
-    form_of_summaries = state.reading.agent.format.summary_format
     here = state.listed[view][start].id if start else ""
     activity = presenter.live_signs(found, timezone.now())
     return {
@@ -223,19 +227,10 @@ def _page_context(found: Session, shown: dict[str, Any], leaf: str, form: str) -
         "title": presenter.page_title(found, activity),
         "begin": presenter.view_address(found, view, leaf),
         "other_texts": f"{presenter.view_address(found, view, leaf, here)}&{TEXTS}={OTHER[form]}",
-        "export_forms": FORMS,
-        "export_note": note_of(found.agent, found.real_path(), "all"),
-        "readers": readers_of(found.agent),
-        "is_old": found.is_old,
-        "relatives": presenter.relatives_of(found),
-        "is_headless": not found.has_header,
+        "started_by": presenter.starting_call(found),
         "offered": offers_of(found, state).offered,
-        "can_summarise": form_of_summaries is not None
-        and form_of_summaries.honours_compactions
-        and not found.read_only,
         "planned": _waiting_plan(found),
         "drafts": found.drafts.unfinished().order_by("-pk")[:1],
-        "can_plan": found.has_header and not found.is_old and (not found.read_only or found.can_hand_off),
         "active_nav": "sessions",
     }
 
@@ -261,7 +256,7 @@ def export(request: HttpRequest, root: int, path: str) -> HttpResponseBase:
     except BadInput as fault:
         raise Http404(fault.message) from fault
     except RedlineError as fault:
-        return _not_readable(request, found, fault)
+        return not_readable(request, found, fault)
 
 
 @require_safe
@@ -284,7 +279,7 @@ def place(request: HttpRequest, root: int, path: str) -> HttpResponse:
     except BadInput as fault:
         raise Http404(fault.message) from fault
     except RedlineError as fault:
-        return _not_readable(request, found, fault)
+        return not_readable(request, found, fault)
     address = presenter.view_address(found, view if view in VIEWS else "sees", leaf, named["entry_id"] if named else "")
     if request.accepts("text/html") or named is None:
         return pages.redirect(address)
@@ -315,7 +310,7 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
     except BadInput as fault:
         raise Http404(fault.message) from fault
     except RedlineError as fault:
-        return _not_readable(request, found, fault)
+        return not_readable(request, found, fault)
     if is_plain:
         return HttpResponse(escape_text(whole["shown"].text), content_type="text/plain; charset=utf-8")
     part = "session_page/text.html#whole" if pages.wants_fragment(request) else "session_page/text.html"
@@ -372,11 +367,12 @@ def _act(request: HttpRequest, root: int, path: str, act: Callable[[Session], Se
     try:
         made = act(found) or found
     except RedlineError as fault:
-        return _not_readable(request, found, fault)
+        return not_readable(request, found, fault)
     return pages.redirect(made)
 
 
-def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> HttpResponse:
+def not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> HttpResponse:
+    """The page in place of a session's that cannot be read."""
     context = {
         "session": found,
         "fault": fault,

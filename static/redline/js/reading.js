@@ -21,10 +21,12 @@
 
   /* ---- the current entry -------------------------------------------------------------------------------------- */
 
-  const entries = () => Array.from(text.querySelectorAll(".entry[id], .band[id]"));
+  /* Those of a folded line are not among them until it is opened. */
+  const isShown = (entry) => !entry.closest("details:not([open])");
+  const entries = () => Array.from(text.querySelectorAll(".entry[id], .band[id]")).filter(isShown);
   let current = null;
 
-  const isBelowTop = (entry) => entry.getBoundingClientRect().bottom > 96;
+  const isBelowTop = (entry) => entry.getBoundingClientRect().bottom > 104;
   const place = () => {
     const all = entries();
     const at = all.indexOf(current);
@@ -164,12 +166,18 @@
     if (field) field.focus();
     else say("This page has no search field");
   };
+  const compact = () => {
+    const link = document.querySelector('.session-head [data-key="c"]');
+    if (link) link.click();
+    else say("Nothing can be planned for this session");
+  };
   const keys = {
     j: () => step(1),
     k: () => step(-1),
     "]": () => turn(1),
     "[": () => turn(-1),
-    c: chosen((entry) => copy("link", entry)),
+    c: compact,
+    y: chosen((entry) => copy("link", entry)),
     o: chosen((entry) => entry.querySelector("a.ref").click()),
     "+": chosen(() => (like ? like.click() : say("Nothing can be planned for this session"))),
     "/": search,

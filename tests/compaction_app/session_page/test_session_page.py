@@ -164,7 +164,7 @@ def test_a_label_marks_its_entry_and_the_turn(pages):
         view="all",
     )
     assert "start here" in text_of(entry_of(page, "e2"))
-    rail = text_of(element(page, 'nav[aria-label="Branch"]'))
+    rail = text_of(element(page, "nav.sidebar"))
     assert "start here" in rail
     assert "not here" not in rail
     assert "labelled" not in text_of(entry_of(page, "e1"))
@@ -185,14 +185,14 @@ def test_what_a_compaction_removed_is_struck_and_names_it(pages):
     page = pages.get(address, view="all")
     gone = entry_of(page, "e2")
     assert text_of(element(gone, "del")) == "an old answer in two lines"
-    assert "removed by e5" in text_of(gone)
+    assert "deleted by e5" in text_of(gone)
     assert link(gone, "e5") == f"{address}/entries/e5"
     assert texts(entry_of(page, "e3"), "del") == ["half of it"]
     assert not elements(entry_of(page, "e3", 1), "del")
     assert not elements(entry_of(page, "e4"), "del")
     assert "1 entry and 1 block of what is above deleted, 41.5% of the tokens" in text_of(entry_of(page, "e5"))
     removed = " ".join(texts(pages.get(address, view="removed"), "article"))
-    assert not missing(removed, "an old answer", "removed by e5", "half of it")
+    assert not missing(removed, "an old answer", "deleted by e5", "half of it")
     assert missing(removed, "the other half", "a new answer") == ["the other half", "a new answer"]
     assert "an old answer" not in pages.words(address)
 
@@ -211,11 +211,11 @@ def test_what_another_reading_leaves_out_is_faint_and_not_struck(pages):
     page = pages.get(address, view="all")
     gone = entry_of(page, "e2")
     assert "is-faint" in classes(gone)
-    assert "left out by e4" in text_of(gone)
+    assert "not seen since e4" in text_of(gone)
     assert link(gone, "e4") == f"{address}/entries/e4"
     assert "is-faint" not in classes(entry_of(page, "e3"))
     assert "in <short>" in text_of(entry_of(page, "e4"))
-    assert "ignored by this reading" in text_of(entry_of(page, "e5"))
+    assert "ignored as this session is opened" in text_of(entry_of(page, "e5"))
     assert not elements(page, "del")
     for shown in (address, f"{address}/entries/e4/text"):
         assert "in <short>" in pages.words(shown)
@@ -236,7 +236,7 @@ def test_an_edit_shows_its_own_words_if_the_model_sees_them(pages, content):
     history = pages.get(address, view="all")
     assert not missing(text_of(entry_of(history, "e1")), "the old words", "replaced by e3")
     assert link(entry_of(history, "e1"), "e3") == f"{address}/entries/e3"
-    assert "left out by" in text_of(entry_of(history, "e2"))
+    assert "not seen since" in text_of(entry_of(history, "e2"))
 
 
 def test_a_compaction_that_repeats_the_system_message_is_one_entry(pages):
@@ -265,7 +265,7 @@ def test_a_tail_that_is_sent_as_text_is_marked(pages):
     page = pages.get(address, view="all")
     assert "sent as text" in text_of(entry_of(page, "e4"))
     assert "sent as text" not in text_of(entry_of(page, "e6"))
-    assert "left out by" in text_of(entry_of(page, "e3"))
+    assert "not seen since" in text_of(entry_of(page, "e3"))
     assert link(entry_of(page, "e3"), "e5") == f"{address}/entries/e5"
     assert "in <short>" in text_of(entry_of(page, "e5"))
 
@@ -317,7 +317,7 @@ def test_broken_pairs_are_told_from_calls_at_the_end_of_failed_messages_and_used
     assert "may refuse" not in page
     failed = assistant(text("so"), call("c1"), stopReason="aborted")
     page = text_of(pages.shown(user("go"), failed, user("again")))
-    assert "not sent: the agent leaves out a message that failed" in page
+    assert "not sent: the agent skips a message that failed" in page
     assert "no result" not in page
     page = pages.shown(user("go"), assistant(call("a")), assistant(call("a")), result("a"), user("x"))
     assert "its call id is used again in" in text_of(entry_of(page, "e2"))
@@ -400,7 +400,12 @@ def test_the_reader_can_be_chosen_and_given_back(pages):
     chosen = Session.objects.get()
     assert (chosen.reader, chosen.read_as) == ("pi", "pi")
     assert chosen.context_tokens != before
-    assert not missing(text_of(pages.get(address)), "Read as pi, because you chose it", "Writer: context-edit.")
+    assert not missing(
+        text_of(pages.get(address)),
+        "Opened as pi 0.87 and newer · change…",
+        "Because you chose it",
+        "Saved by context-edit.",
+    )
     pages.browser.post(f"{address}/reader", {"reader": ""})
     back = Session.objects.get()
     assert (back.reader, back.read_as, back.context_tokens) == ("", "atomic-0.8", before)
@@ -418,16 +423,16 @@ def test_a_reader_that_what_was_reported_fits_is_suggested(pages, reported, sugg
         user("more"),
     )
     page = pages.words(pages.add(recorded))
-    assert "Read as atomic-0.8" in page
-    assert ("What pi reads would fit" in page) is suggested
+    assert "Opened as Atomic 0.8" in page
+    assert ("Opened as pi, it would fit" in page) is suggested
 
 
 @pytest.mark.parametrize(
     ("reader", "words"),
     [
-        ("atomic-0.8", "Writer: context-compaction. Appends one line to the session"),
-        ("pi", "Writer: context-edit. Appends one line for each deleted entry"),
-        ("pi-0.86", "Writer: fork. Writes a new session beside this one"),
+        ("atomic-0.8", "Saved by context-compaction. Appends one line to the session"),
+        ("pi", "Saved by context-edit. Appends one line for each deleted entry"),
+        ("pi-0.86", "Saved by fork. Writes a new session beside this one"),
     ],
 )
 def test_the_page_says_how_a_compaction_would_be_written(pages, reader, words):
@@ -544,7 +549,7 @@ def test_a_narrow_page_has_a_way_to_the_turns_and_the_map(pages):
 
 def test_the_sidebar_links_beyond_the_turns_it_shows(pages):
     page = pages.get(pages.add(chain(*(user(f"turn-{number}-") for number in range(200)))), at="e101")
-    rail = element(page, 'nav[aria-label="Branch"]')
+    rail = element(page, "nav.sidebar")
     assert link(rail, "earlier turns")
     assert "turn-150-" in pages.words(link(rail, "later turns"))
 

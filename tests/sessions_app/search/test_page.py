@@ -77,6 +77,13 @@ def test_facets_count_what_they_would_leave(browser, sessions):
     assert narrowed.context["results"].found[0].hits[0].who == "assistant"
 
 
+def test_a_tool_has_one_name_however_its_agent_writes_it(known_root, browser, sessions):
+    add(known_root, "c.jsonl", user("go"), assistant(call("c1", "Bash")), result("c1", "a needle", name="Bash"))
+    assert facets(searched(browser, "needle"))["tool"] == {"bash": 2}
+    for written in ("bash", "Bash"):
+        assert searched(browser, f"needle tool:{written}").context["results"].places == 2
+
+
 def test_a_filter_in_the_query_narrows_too(browser, sessions):
     for narrowed, places in (("tool:bash", 1), ("agent:codex", 0), ("project:project", 7), ("until:1999", 0)):
         assert searched(browser, f"needle {narrowed}").context["results"].places == places, narrowed
