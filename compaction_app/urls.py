@@ -3,6 +3,7 @@ from django.urls import path, re_path
 from compaction_app.api import handshakes as handshakes_api
 from compaction_app.pages import (
     audit as audit_views,
+    automatic_planning as automatic_planning_views,
     backups as backups_views,
     commit as commit_views,
     doctor as doctor_views,
@@ -103,6 +104,7 @@ urlpatterns = [
     path("drafts/<int:draft>/replaced", losses_views.draft_lost, name="draft_lost"),
     path("drafts/<int:draft>/append", summaries_views.append, name="append_draft"),
     path("history", audit_views.audit, name="audit"),
+    path("settings/planning", automatic_planning_views.choose_automatic_planning, name="automatic_planning"),
     path("settings/models", models_page_views.models, name="models"),
     path("settings/models/add", models_page_views.new_model, name="add_model"),
     path("settings/models/<int:model>", models_page_views.model, name="model"),

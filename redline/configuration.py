@@ -93,7 +93,7 @@ class Configuration(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     roots: list[RootSetting] = Field(default_factory=default_roots)
-    """Directories to index. In the environment: JSON."""
+    """Folders that are searched for sessions. In the environment: JSON."""
     windows: dict[str, PositiveInt] = Field(default_factory=dict)
     """Context windows in tokens by model id; they take precedence over those of the agents and of Redline's table."""
     prices: dict[str, PriceSetting] = Field(default_factory=dict)
@@ -119,14 +119,15 @@ class Configuration(BaseModel):
     """The longest time for one complete answer of a model; reasoning models take minutes."""
 
     work_in: Literal["server", "worker"] = "server"
-    """Which processes work on runs: those of the server, or those that `redline worker` starts."""
+    """Which processes work on plans: those of the server, or those that `redline worker` starts."""
     plan_by_itself: bool = False
-    """Plan sessions automatically when they are due; never commits."""
+    """Plan sessions automatically when they are almost full; a plan is never confirmed automatically. The settings page
+    has a switch for it."""
     plan_by_itself_with: str = "embedded"
     """The planner for that: `embedded`, `prune`, a model as `provider/name`, or `session` for each session's own model.
     If you have not agreed to a model's provider, the embedded planner is used instead."""
     lab: bool = True
-    """Include the lab and hindsight: pages, commands and background work. Results that they recorded are always
+    """Include the benchmark and what compactions cost: pages, commands and background work. Recorded results are always
     kept."""
     hooks: list[str] = Field(default_factory=list)
     """Modules called before a compaction is planned. In the environment: JSON, or names separated by commas."""

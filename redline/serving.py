@@ -18,7 +18,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from compaction_app.handshakes.sweep import look_after_handshakes
-from compaction_app.runs.automatic import plan_due
+from compaction_app.runs.automatic import is_on, plan_due
 from compaction_app.runs.unseen_proposals import new_proposals
 from sessions_app.index import progress
 from sessions_app.jobs.job import watches
@@ -148,22 +148,21 @@ async def _look_after_agents() -> None:
 
 
 async def _look_at_due(news: asyncio.Event) -> None:
-    """Plan due sessions, if this is configured: soon after changes, and at intervals."""
-    if not settings.REDLINE.plan_by_itself:
-        return
+    """Plan due sessions, if automatic planning is on: soon after changes, and at intervals."""
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), ANYHOW_SECONDS)
         news.clear()
         with _logged("Due sessions could not be planned"):
-            try:
-                # In a separate thread: an agent's settings may be on a slow disk.
-                found = await database_sync_to_async(plan_due, thread_sensitive=False)(timezone.now(), Path.home())
-            except DatabaseError:
-                news.set()
-                raise
-            if found.postponed:
-                news.set()
+            if await sync_to_async(is_on)():
+                try:
+                    # In a separate thread: an agent's settings may be on a slow disk.
+                    found = await database_sync_to_async(plan_due, thread_sensitive=False)(timezone.now(), Path.home())
+                except DatabaseError:
+                    news.set()
+                    raise
+                if found.postponed:
+                    news.set()
         await asyncio.sleep(DUE_SECONDS)
 
 

@@ -16,4 +16,7 @@ urlpatterns = [
     path("theme", pages.choose_theme, name="theme"),
     path("search", search.results, name="search"),
     path("settings", settings.settings_page, name="settings"),
+    path("settings/windows", settings.settings_page, {"tab": "windows"}, name="windows"),
+    path("settings/browser", settings.settings_page, {"tab": "browser"}, name="browser"),
+    path("settings/advanced", settings.settings_page, {"tab": "advanced"}, name="advanced"),
 ]

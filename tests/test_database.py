@@ -46,7 +46,7 @@ def test_a_new_database_takes_one_step_for_what_the_first_of_an_app_replaces(fre
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     assert [f"{step.app_label}.{step.name}" for step, _ in plan] == [
         *("sessions_app.0001_to_0019", "compaction_app.0001_to_0028"),
-        *("compaction_app.0029_lab_app", "lab_app.0001_initial"),
+        *("compaction_app.0029_lab_app", "lab_app.0001_initial", "sessions_app.0020_chosen_settings"),
     ]
 
 

@@ -44,6 +44,7 @@ from compaction_app.changes.backups import (
     restore as restore_backup,
 )
 from compaction_app.changes.forms import ConfirmForm
+from compaction_app.changes.history import view_history
 from compaction_app.core.states import RunState
 from compaction_app.lookups import known_session
 from compaction_app.models import Backup
@@ -130,6 +131,7 @@ def _show_overview(request: HttpRequest, done: int) -> HttpResponse:
         "standings": Counter(row.standing for row in rows),
         "done": min(done, len(rows)),
         "is_asked_by_script": wants_fragment(request),
+        "head": view_history(),
         "active_nav": "history",
     }
     part = "backups/overview.html#all" if wants_fragment(request) else "backups/overview.html"

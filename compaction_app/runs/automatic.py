@@ -1,7 +1,7 @@
 """Automatic planning: a session that is due is planned, so that a proposal is ready. Nothing is written.
 
 A session is due for the reasons of its agent: `threshold`, its context exceeds the part of the window that may be used,
-or `overflow`, its model reported that the context is too long. With `plan_by_itself` it is planned, unless
+or `overflow`, its model reported that the context is too long. If automatic planning is on it is planned, unless
 
 | it is skipped because                             | until                                                    |
 |---------------------------------------------------|----------------------------------------------------------|
@@ -27,21 +27,25 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from django.conf import settings
 from django.db.models import Exists, OuterRef, QuerySet
 
 from compaction_app.core.states import EventKind, RunState
 from compaction_app.models import Run
-from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session
-from compaction_app.planning.plan import EMBEDDED, PLANNERS
+from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session, models
+from compaction_app.planning.plan import EMBEDDED, PLANNERS, PRUNE
 from sessions_app.agents.registry import READERS
+from sessions_app.chosen_settings import value_in_force
 from sessions_app.models import WRITTEN_BY_OTHERS, Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
 from .commands import start_run
 
+SWITCH: Final = "plan_by_itself"
+"""The setting that switches automatic planning on."""
+PLANNER: Final = "plan_by_itself_with"
+"""The setting that names its planner."""
 OWN_MODEL: Final = "session"
-"""The value of `plan_by_itself_with` that means each session's model."""
+"""The value of PLANNER that means each session's model."""
 AT_ONCE: Final = 2
 REST: Final = timedelta(minutes=10)
 LONGEST_REST: Final = timedelta(days=1)
@@ -69,6 +73,27 @@ class StartedRuns:
     """The numbers of the started runs."""
     postponed: bool
     """Whether a due session was left for later, because no more runs may be under way."""
+
+
+def is_on() -> bool:
+    """Whether automatic planning is on."""
+    return bool(value_in_force(SWITCH).value)
+
+
+def chosen_planner() -> str:
+    """The planner that is set for automatic planning: `embedded`, `prune`, OWN_MODEL, or `provider/name`."""
+    return str(value_in_force(PLANNER).value)
+
+
+def planners() -> list[tuple[str, str]]:
+    """The planners that can be chosen for automatic planning, each with its words: those on this machine, and the
+    models whose provider you allowed to plan automatically."""
+    return [
+        (EMBEDDED, "Built in, offline"),
+        (PRUNE, "Old tool results only, offline"),
+        (OWN_MODEL, "Each session’s own model"),
+        *((one.planner, f"{one.planner}, {one.host}") for one in models() if one.agreed and not one.fault),
+    ]
 
 
 def plan_due(now: datetime, home: Path) -> StartedRuns:
@@ -193,7 +218,7 @@ def _start(session: Session) -> Run | None:
 
 def automatic_planner(session: Session) -> ChosenPlanner:
     """The planner configured for automatic planning, if it may be used."""
-    return configured_planner(session, settings.REDLINE.plan_by_itself_with)
+    return configured_planner(session, chosen_planner())
 
 
 def configured_planner(session: Session, configured: str) -> ChosenPlanner:
@@ -213,7 +238,7 @@ def configured_planner(session: Session, configured: str) -> ChosenPlanner:
 
 def note_on_planner() -> str:
     """Why the model configured for all sessions is not used automatically, in words; empty if it is."""
-    configured = settings.REDLINE.plan_by_itself_with
+    configured = chosen_planner()
     if configured in PLANNERS or configured == OWN_MODEL:
         return ""
     try:

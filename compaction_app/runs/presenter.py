@@ -22,7 +22,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from django.conf import settings
 from django.db.models import QuerySet
 
 from compaction_app.core.states import ACTIVE, EventKind, RunState
@@ -36,7 +35,7 @@ from sessions_app.sessionlog.entries import Target, Texts
 from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.sessionlog.text import plural
 
-from .automatic import due_sessions, note_on_planner, skipped_because
+from .automatic import chosen_planner, due_sessions, is_on, note_on_planner, skipped_because
 from .unseen_proposals import outgrown
 
 ARGUMENT_CHARACTERS: Final = 160
@@ -667,9 +666,8 @@ class AutomaticPlanning:
 
 def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
     """Automatic planning, for the page of runs. Nothing is listed as skipped if it is off."""
-    configuration = settings.REDLINE
-    planner = configuration.plan_by_itself_with
-    if not configuration.plan_by_itself:
+    planner = chosen_planner()
+    if not is_on():
         return AutomaticPlanning(False, planner)
     due = [(session, skipped_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
     left = [(session, why) for session, why in due if why]

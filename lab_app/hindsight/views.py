@@ -1,5 +1,5 @@
-"""The costs of compactions: sums over all sessions by agent and by month, one session's compactions, and the part of
-other pages for one compaction.
+"""What compactions cost: sums over all sessions by who compacted and by month, one session's compactions, and the part
+of other pages for one compaction.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from compaction_app.models import written_by_redline
 from compaction_app.planning.model_registry import prices_of_session
 from compaction_app.providers.types import dollars
 from lab_app.models import CompactionCost
+from lab_app.pure.cost_chart import CostChart, MonthSums, cost_chart, short_tokens
 from lab_app.pure.hindsight import Fetched, Hindsight, Returned, Way
 from sessions_app.agents.registry import AGENTS
 from sessions_app.models import Session
+from sessions_app.sessionlog.context import significant
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.text import plural
 from sessions_app.web.pages import status_of, wants_fragment
 
 from .service import STORED, Figures, due_sessions, figures_of, look_back
@@ -67,6 +70,14 @@ class Sums:
         return 100 * self.sent / self.saved if self.saved else None
 
     @property
+    def saved_words(self) -> str:
+        return short_tokens(self.saved)
+
+    @property
+    def sent_words(self) -> str:
+        return short_tokens(self.sent)
+
+    @property
     def cost(self) -> str:
         """The cost in US dollars; empty if no price is known."""
         return dollars(self.dollars_cost) if self.priced else ""
@@ -95,7 +106,11 @@ class Overview:
     """The page of all sessions. Sums of agents and of months are of all compactions that match the filter."""
 
     agents: Sequence[SumRow]
+    makers: Sequence[SumRow]
+    """By who compacted: Redline, for each agent, before the agents themselves."""
     months: Sequence[SumRow]
+    chart: CostChart | None
+    """None without a compaction that records its time."""
     total: Sums
     sessions: int
     costs: Sequence[CompactionCost]
@@ -110,6 +125,20 @@ class Overview:
     when: datetime | None
     """The month that is shown; None for all."""
 
+    @property
+    def answer(self) -> str:
+        """What compactions saved and what came back, in two sentences; empty if there are no compactions."""
+        if not self.total.compactions:
+            return ""
+        dated = [row.when for row in self.months if row.when is not None]
+        since = f"Since {min(dated):%B %Y}, " if dated and not self.month else ""
+        since = f"In {self.when:%B %Y}, " if self.when is not None else since
+        who = f" of {self.agent_label}" if self.agent else ""
+        saved, sent = _in_words(self.total.saved), _in_words(self.total.sent)
+        kept = f"{since}{plural(self.total.compactions, 'compaction')}{who} kept {saved} tokens from being sent again."
+        back = f"{sent} of them came back" if self.total.sent else "None of them came back"
+        return f"{kept} {back}{': files and commands were read again.' if self.total.sent else '.'}"
+
 
 def view_overview(now: datetime, agent: str = "", month: str = "") -> Overview:
     """The sums of an agent and a month (`2026-11`), or of all. Raises BadInput `bad_filter`."""
@@ -123,12 +152,14 @@ def view_overview(now: datetime, agent: str = "", month: str = "") -> Overview:
         "priced": Count("dollars_cost"),
         **{f"sum_{name}": Sum(name) for name in STORED},
     }
-    found = chosen.annotate(month=TruncMonth("at")).values("agent", "month").annotate(**sums_of)
-    groups = [(one["agent"], one["month"], _sums(one)) for one in found]
+    found = chosen.annotate(month=TruncMonth("at")).values("agent", "by_redline", "month").annotate(**sums_of)
+    groups = [(one["agent"], one["by_redline"], one["month"], _sums(one)) for one in found]
     by_agent: dict[str, Sums] = {}
+    by_maker: dict[tuple[bool, str], Sums] = {}
     by_month: dict[datetime | None, Sums] = {}
-    for key, when, sums in groups:
+    for key, by_redline, when, sums in groups:
         by_agent[key] = by_agent.get(key, Sums()) + sums
+        by_maker[by_redline, key] = by_maker.get((by_redline, key), Sums()) + sums
         by_month[when] = by_month.get(when, Sums()) + sums
     most = chosen.filter(sent__gt=0).select_related("session__root").order_by("-sent", "-at", "pk")
     return Overview(
@@ -136,11 +167,22 @@ def view_overview(now: datetime, agent: str = "", month: str = "") -> Overview:
             SumRow(_label(key), key, month, sums)
             for key, sums in sorted(by_agent.items(), key=lambda one: (-one[1].sent, one[0]))
         ],
+        makers=[
+            SumRow(_maker(key, by_redline=by_redline), key, month, sums)
+            for (by_redline, key), sums in sorted(by_maker.items(), key=lambda one: (not one[0][0], -one[1].saved))
+        ],
+        chart=cost_chart(
+            {
+                when.date(): MonthSums(sums.compactions, sums.saved, sums.sent)
+                for when, sums in by_month.items()
+                if when is not None
+            }
+        ),
         months=[
             SumRow("", agent, f"{when:%Y-%m}" if when is not None else _NO_MONTH, sums, when)
             for when, sums in sorted(by_month.items(), key=lambda one: _later_first(one[0]))
         ],
-        total=sum((sums for _, _, sums in groups), Sums()),
+        total=sum((sums for *_, sums in groups), Sums()),
         sessions=chosen.values("session").distinct().count(),
         costs=list(most[:MOST]),
         more_costs=max(0, most.count() - MOST),
@@ -180,6 +222,17 @@ def _sums(found: Mapping[str, Any]) -> Sums:
         priced=found["priced"],
         **{name: found[f"sum_{name}"] or 0 for name in STORED},
     )
+
+
+def _in_words(tokens: int) -> str:
+    """A number of tokens in a sentence: 76.5 million, 812,000."""
+    if tokens >= 1_000_000:
+        return f"{tokens / 1_000_000:,.1f} million"
+    return f"{significant(tokens):,}"
+
+
+def _maker(agent: str, *, by_redline: bool) -> str:
+    return f"Redline, {_label(agent)}" if by_redline else f"{_label(agent)} itself"
 
 
 def _label(agent: str) -> str:
@@ -245,7 +298,7 @@ class ReturnedList:
 
 
 _WAYS: Final = {
-    Way.MEMORY: "From memory, or as a guess",
+    Way.MEMORY: "Recalled, or guessed",
     Way.FETCHED: "After a tool had shown them again",
     Way.SHOWN: "After you or the agent had shown them again",
 }
@@ -328,7 +381,7 @@ def _returned(found: Iterable[Returned]) -> list[ReturnedList]:
 
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
-    """The costs of compactions, by agent and by month."""
+    """What compactions cost, by who compacted and by month."""
     view, fault = None, None
     try:
         view = view_overview(timezone.now(), request.GET.get("agent", ""), request.GET.get("month", ""))

@@ -45,7 +45,7 @@ def start_experiment(
 ) -> Experiment:
     """Queue an experiment. A planning model is stored with its confirmed address. Raises BadInput `no_sessions`."""
     if not sessions:
-        raise BadInput("no_sessions", "No session matches. Nothing was measured. Choose others.")
+        raise BadInput("no_sessions", "No session matches. Nothing was tested. Choose others.")
     with transaction.atomic():
         experiment = Experiment.objects.create(
             strategies=[one.key for one in strategies],
@@ -67,7 +67,7 @@ def stop_experiment(experiment: Experiment) -> None:
     if Experiment.end(experiment.pk, State.STOPPED, leaving={State.QUEUED}):
         return
     if not Experiment.objects.working().filter(pk=experiment.pk).update(stop_requested=True):
-        raise Conflict("wrong_state", f"Experiment {experiment.pk} has ended. Nothing was stopped.")
+        raise Conflict("wrong_state", f"Benchmark {experiment.pk} has ended. Nothing was stopped.")
 
 
 def delete_experiment(experiment: Experiment) -> None:
@@ -76,7 +76,7 @@ def delete_experiment(experiment: Experiment) -> None:
     if not ended.filter(pk=experiment.pk).delete()[0]:
         raise Conflict(
             "wrong_state",
-            f"Experiment {experiment.pk} is being measured. Nothing was deleted. Stop it first.",
+            f"Benchmark {experiment.pk} is not finished. Nothing was deleted. Stop it first.",
         )
 
 
@@ -156,7 +156,7 @@ def _measure(recorder: ExperimentRecorder) -> None:
     experiment = recorder.job
     strategies = strategies_named(experiment.strategies) if experiment.strategies else []
     if experiment.planner:
-        asked = "this experiment was started for"
+        asked = "this benchmark was started for"
         model = confirmed_model(experiment.planner, experiment.base_url, asked, "Start another one.")
         strategies.append(_strategy_of(model, recorder))
     for measured in experiment.measured.select_related("session__root").order_by("pk"):

@@ -1,5 +1,5 @@
-"""The pages of the lab: experiments, the form that starts one, the figures of one with the losses of each strategy, two
-experiments side by side, and exports."""
+"""The pages of the benchmark: its results, the form that starts one, the figures of one with the losses of each
+strategy, two side by side, and exports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from lab_app.pure.report import (
     LABELS,
     StrategyResult,
     TriedSession,
+    answer,
     as_csv,
     as_document,
     loss_plot,
@@ -222,7 +223,7 @@ def view_experiment(experiment: Experiment, keep: str = "", strategy: str = "", 
     tried = [(row, trials_in(row)) for row in rows]
     sessions = [TriedSession(str(row.session.path), trials, _prices(row.session)) for row, trials in tried]
     results = results_of(sessions)
-    labels = {**LABELS, **({experiment.planner: experiment.planner} if experiment.planner else {})}
+    labels = _labels(experiment)
     shares: list[float] = experiment.keeps
     chosen = next((one for one in shares if f"{one:g}" == keep), shares[len(shares) // 2] if shares else None)
     planning = list(dict.fromkeys(one.strategy for one in results if one.strategy not in (BOUND, SUMMARIES.key)))
@@ -247,6 +248,7 @@ def view_experiment(experiment: Experiment, keep: str = "", strategy: str = "", 
         "keeps": keeps,
         "choices": list(zip(shares, keeps, strict=True)),
         "rows": _strategy_rows(results, shares, labels),
+        "answer": answer(results, labels),
         "plot": loss_plot(results, labels),
         "keep": chosen,
         "details": [_detail(one, labels) for one in results if one.keep in (chosen, None) and one.strategy != BOUND],
@@ -261,6 +263,29 @@ def view_experiment(experiment: Experiment, keep: str = "", strategy: str = "", 
         "common": common,
         "changes": changes,
     }
+
+
+def view_result(experiment: Experiment) -> dict[str, Any]:
+    """The answer, the chart and the losses of an experiment, for the page of all."""
+    rows = list(_shown(experiment))
+    sessions = [TriedSession("", trials_in(row), None) for row in rows]
+    results, labels = results_of(sessions), _labels(experiment)
+    summary = next((one for one in results if one.strategy == SUMMARIES.key and one.loss is not None), None)
+    return {
+        "answer": answer(results, labels),
+        "plot": loss_plot(results, labels),
+        "keeps": [f"{share:.0%}" for share in experiment.keeps],
+        "rows": [row for row in _strategy_rows(results, experiment.keeps, labels) if not row.kept],
+        "summary": summary,
+        "summary_kept": percent(summary.kept) if summary is not None else "",
+        "total": len(rows),
+        "cuts": len({(number, trial.place) for number, one in enumerate(sessions) for trial in one.trials}),
+        "short": sum(not row.failure and not one.trials for row, one in zip(rows, sessions, strict=True)),
+    }
+
+
+def _labels(experiment: Experiment) -> dict[str, str]:
+    return {**LABELS, **({experiment.planner: experiment.planner} if experiment.planner else {})}
 
 
 def _shown(experiment: Experiment) -> QuerySet[MeasuredSession]:
@@ -399,10 +424,12 @@ ACTIVE_NAV: Final = {"active_nav": "insights"}
 
 @require_safe
 def experiments(request: HttpRequest) -> HttpResponse:
-    """All experiments, the newest first."""
+    """The result of the newest finished benchmark, and all of them, the newest first."""
     rows = Experiment.objects.with_counts().order_by("-pk")
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    return render(request, "lab/list.html", {"page": page, **ACTIVE_NAV})
+    newest = Experiment.objects.filter(state=Experiment.State.DONE).order_by("-pk").first()
+    context = {"page": page, "newest": newest, "view": view_result(newest) if newest is not None else None}
+    return render(request, "lab/list.html", {**context, **ACTIVE_NAV})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -414,7 +441,7 @@ def new_experiment(request: HttpRequest) -> HttpResponse:
     if "show" in request.POST:
         return _show_new(request, form)
     try:
-        require_valid(form, "Nothing was measured.")
+        require_valid(form, "Nothing was tested.")
         form.require_usable_model()
         form.require_disclosure()
         keys = form.cleaned_data["strategy"]
@@ -472,7 +499,7 @@ def delete(request: HttpRequest, experiment: int) -> HttpResponse:
         delete_experiment(found)
     except RedlineError as fault:
         return _show(request, found, fault)
-    messages.success(request, f"Experiment {experiment} was deleted.")
+    messages.success(request, f"Benchmark {experiment} was deleted.")
     return redirect("lab:experiments")
 
 
@@ -482,7 +509,7 @@ def export_csv(request: HttpRequest, experiment: int) -> HttpResponse:
     del request
     found = get_object_or_404(Experiment, pk=experiment)
     answer = HttpResponse(as_csv(tried_sessions(found)), content_type="text/csv; charset=utf-8")
-    return _attached(answer, f"redline-experiment-{experiment}.csv")
+    return _attached(answer, f"redline-benchmark-{experiment}.csv")
 
 
 @require_safe
@@ -491,7 +518,7 @@ def export_json(request: HttpRequest, experiment: int) -> HttpResponse:
     del request
     found = get_object_or_404(Experiment, pk=experiment)
     document = as_document(tried_sessions(found), **about(found))
-    return _attached(JsonResponse(document), f"redline-experiment-{experiment}.json")
+    return _attached(JsonResponse(document), f"redline-benchmark-{experiment}.json")
 
 
 def _attached(answer: HttpResponse, name: str) -> HttpResponse:

@@ -48,7 +48,7 @@ class Migration(migrations.Migration):
                         ('keeps', models.JSONField(default=list)),
                         ('planner', models.TextField(blank=True, default='')),
                         ('version', models.TextField()),
-                        ('state', models.CharField(choices=[('queued', 'waiting for a worker'), ('measuring', 'being measured'), ('done', 'measured'), ('stopped', 'stopped'), ('failed', 'failed')], default='queued', max_length=10)),
+                        ('state', models.CharField(choices=[('queued', 'waiting for a worker'), ('measuring', 'being tested'), ('done', 'tested'), ('stopped', 'stopped'), ('failed', 'failed')], default='queued', max_length=10)),
                         ('trials', models.PositiveIntegerField(default=0)),
                     ],
                     options={

@@ -35,12 +35,12 @@ class Experiment(ModelJob):
 
     class State(models.TextChoices):
         QUEUED = "queued", "waiting for a worker"
-        MEASURING = "measuring", "being measured"
-        DONE = "done", "measured"
+        MEASURING = "measuring", "being tested"
+        DONE = "done", "tested"
         STOPPED = "stopped", "stopped"
         FAILED = "failed", "failed"
 
-    NOUN = "experiment"
+    NOUN = "benchmark"
     TRANSITIONS = {
         State.QUEUED: frozenset({State.MEASURING, State.STOPPED, State.FAILED}),
         State.MEASURING: frozenset({State.DONE, State.STOPPED, State.FAILED}),
@@ -50,8 +50,8 @@ class Experiment(ModelJob):
     }
     WORKING = State.MEASURING
     ABANDONED = FAILED = State.FAILED
-    NOTHING_DONE = "Nothing was measured."
-    KEPT = "What was measured by then is kept."
+    NOTHING_DONE = "Nothing was tested."
+    KEPT = "What was tested by then is kept."
     WORK = "lab_app.lab.experiments.measure_experiment"
     PRIORITY = 1
 

@@ -257,6 +257,34 @@ def _horizons(trials: Sequence[Trial]) -> dict[str, float]:
     return {name: statistics.fmean(shares) for name, shares in found.items()}
 
 
+PHRASES: Final[Mapping[str, str]] = {
+    EMBEDDED: "the built-in planner",
+    "oldest": "deleting the oldest first",
+    "largest": "deleting the largest first",
+    "old_results": "deleting old tool results first",
+    "keep_recent": "keeping only the recent part",
+}
+"""What a sentence about a strategy begins with, if its label does not say it."""
+
+
+def answer(results: Sequence[StrategyResult], labels: Mapping[str, str]) -> str:
+    """What the built-in planner loses at the middle share, or else the best strategy, beside a simple order; empty if
+    nothing could be measured."""
+    keeps = sorted({one.keep for one in results if one.keep is not None and one.loss is not None})
+    if not keeps:
+        return ""
+    keep = keeps[len(keeps) // 2]
+    found = {one.strategy: one for one in results if one.keep == keep and one.loss is not None}
+    ranked = sorted((key for key in found if key != BOUND), key=lambda key: found[key].loss or 0.0)
+    if not ranked:
+        return ""
+    first = EMBEDDED if EMBEDDED in found else ranked[0]
+    others = [key for key in ("oldest", *ranked) if key in found and key != first]
+    share = "half of the tokens" if keep == 0.5 else f"{keep:.0%} of the tokens"
+    said = [f"{PHRASES.get(key, labels.get(key, key))} loses {found[key].loss_words}" for key in (first, *others[:1])]
+    return f"Keeping {share}, {said[0]} of what the agent needed next{''.join(f'; {one}' for one in said[1:])}."
+
+
 # ---- exports ----------------------------------------------------------------------------------------------
 
 
@@ -331,9 +359,9 @@ def _cell(value: object) -> object:
     return value
 
 
-LEFT, RIGHT, TOP, BOTTOM = 40, 520, 12, 228
-"""The edges of the drawing area; units of the drawing."""
-LABEL_HEIGHT = 14
+LEFT, RIGHT, TOP, BOTTOM = 70, 630, 30, 330
+"""The edges of the drawing area, in pixels; the labels are on its right."""
+LABEL_HEIGHT = 20
 """The minimum distance between two labels."""
 
 
@@ -350,11 +378,19 @@ class PlotLine(NamedTuple):
     """The line of one strategy."""
 
     label: str
+    last: str
+    """The loss at the end of the line, in words."""
     kind: str
     """How the line is drawn: `embedded`, `bound`, or `other`."""
     path: str
     points: tuple[PlotPoint, ...]
     label_y: float
+
+    @property
+    def leader(self) -> str:
+        """The path from the end of the line to its label."""
+        end = self.points[-1]
+        return f"M{end.x + 6:g} {end.y:g}L{RIGHT + 32:g} {self.label_y - 4:g}H{RIGHT + 38:g}"
 
 
 class PlotTick(NamedTuple):
@@ -388,15 +424,18 @@ def loss_plot(results: Sequence[StrategyResult], labels: Mapping[str, str]) -> L
         return round(BOTTOM - (BOTTOM - TOP) * loss / top, 1)
 
     drawn: dict[str, list[PlotPoint]] = {}
+    lasts: dict[str, str] = {}
     for one in measured:
         loss, ends = one.loss or 0.0, one.loss_interval
         low, high = (ends.low, ends.high) if ends is not None else (loss, loss)
         point = PlotPoint(x_of(one.keep or 0.0), y_of(loss), y_of(low), y_of(high))
         drawn.setdefault(one.strategy, []).append(point)
+        lasts[one.strategy] = one.loss_words
     heights = _apart({strategy: points[-1].y for strategy, points in drawn.items()})
     lines = tuple(
         PlotLine(
             labels.get(strategy, strategy),
+            lasts[strategy],
             strategy if strategy in (EMBEDDED, BOUND) else "other",
             "M" + "L".join(f"{point.x} {point.y}" for point in points),
             tuple(points),

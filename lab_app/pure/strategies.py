@@ -1,4 +1,4 @@
-"""PURE: the strategies that the lab compares: planners and simple rules, which delete through the airlock.
+"""PURE: the strategies that the benchmark compares: planners and simple rules, which delete through the airlock.
 
 | strategy        | deletes                                                                            | any share |
 |-----------------|------------------------------------------------------------------------------------|-----------|
@@ -165,7 +165,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
     for one in (
         Strategy(
             EMBEDDED,
-            "embedded planner",
+            "built-in planner",
             "What Redline’s own planner chooses.",
             planned_by(EmbeddedPlanner),
         ),
@@ -185,7 +185,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
         ),
         Strategy(
             "prune",
-            "OpenCode’s prune",
+            "old results only, as OpenCode",
             "The tool results behind the newest 40,000 tokens of them, if they are 20,000 tokens or more.",
             planned_by(PrunePlanner),
             takes_share=False,
@@ -196,7 +196,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
 SUMMARIES: Final = Strategy(
     SUMMARY,
     "the agent’s own summary",
-    "A reading, not a plan: what the summaries of the agent still say, where a session has them.",
+    "Not a plan: what the summaries of the agent still say, where a session has them.",
     plan=None,
     takes_share=False,
 )
@@ -211,8 +211,8 @@ def strategies_named(keys: Iterable[str]) -> list[Strategy]:
     if unknown or not wanted:
         raise BadInput(
             "unknown_strategy",
-            f"There is no strategy {unknown[0]!r}. Nothing was measured. Choose from {', '.join(KEYS)}."
+            f"There is no strategy {unknown[0]!r}. Nothing was tested. Choose from {', '.join(KEYS)}."
             if unknown
-            else f"No strategy is chosen. Nothing was measured. Choose from {', '.join(KEYS)}.",
+            else f"No strategy is chosen. Nothing was tested. Choose from {', '.join(KEYS)}.",
         )
     return [known[key] for key in wanted]

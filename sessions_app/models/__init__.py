@@ -100,6 +100,16 @@ class ChosenWindow(models.Model):
         return self.model
 
 
+class ChosenSetting(models.Model):
+    """A value that the user chose on the settings page for a field of the configuration."""
+
+    name = models.TextField(unique=True)
+    value: models.JSONField[Any, Any] = models.JSONField()
+
+    def __str__(self) -> str:
+        return self.name
+
+
 def live_since(now: datetime) -> int:
     """The time, in nanoseconds, since which a write by others makes a session live."""
     return int((now.timestamp() - 60 * settings.REDLINE.live_minutes) * 1e9)

@@ -77,7 +77,7 @@ def _unconnected_bridge(agent: Agent) -> str:
     return ""
 
 
-ACTIVE_NAV: Final = {"active_nav": "settings"}
+ACTIVE_NAV: Final = {"active_nav": "settings", "tab": "agents"}
 Plan = Callable[[str, Path | None], connections.ConfigurationChange]
 
 

@@ -1,6 +1,7 @@
-"""The settings page: the settings in effect, each with its source, and what cannot be read.
+"""The pages of settings: general ones, context windows, this browser; under Advanced the whole configuration with its
+sources, and what cannot be read.
 
-Roots, readers and context windows can be changed there. Every form is in FORMS, by its action.
+Folders, how their sessions are opened, and context windows can be changed. The forms of a page are in PAGES, by action.
 """
 
 import ast
@@ -8,7 +9,7 @@ import inspect
 import json
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
@@ -17,15 +18,17 @@ from typing import Any, Final, NamedTuple
 
 from django import forms
 from django.conf import settings
+from django.contrib import messages
 from django.db import connection, transaction
 from django.db.models import Count, Q, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from sessions_app.agents.base import SettingsFile
 from sessions_app.agents.registry import AGENTS, READERS, model_windows, reader_named
+from sessions_app.chosen_settings import value_in_force
 from sessions_app.disk.discovery import fault_of_root
 from sessions_app.disk.files import real_path
 from sessions_app.index import context_window_lookup
@@ -34,7 +37,7 @@ from sessions_app.index.roots import configured_roots, is_in_configuration, mana
 from sessions_app.models import ChosenWindow, Root, Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.model_facts import window_of
-from sessions_app.sessionlog.sourced_value import DEFAULT_SOURCE, SourcedValue
+from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.web.pages import CheckedField, FormInvalid, named_directory, redirect, status_of
 
 SHOWN: Final = 200
@@ -83,28 +86,35 @@ class ModelWindow:
         return self.name.isprintable()
 
 
-def effective_settings(home: Path) -> dict[str, Any]:
-    """All data of the page, by the names that its template uses. Raises SystemFailure."""
-    models = _models(model_windows(home))
-    file = settings.REDLINE_DATA_DIR / settings.REDLINE_FILE_NAME
+def general() -> dict[str, Any]:
+    """The folders that are searched."""
+    return {"roots": _roots(), "readers": list(READERS), "file": _configuration_file()}
+
+
+def windows() -> dict[str, Any]:
+    """The context windows of models, and lines for redline.toml that configure the unknown ones."""
+    models = _models(model_windows(Path.home()))
+    snippet = _snippet([model.name for model in models if model.window is None])
+    return {"models": models, "snippet": snippet, "file": _configuration_file()}
+
+
+def browser() -> dict[str, Any]:
+    """Nothing: the theme is in the context of every page."""
+    return {}
+
+
+def advanced() -> dict[str, Any]:
+    """The whole configuration, the agents' own settings, what cannot be read, and versions. Raises SystemFailure."""
     shown = Session.objects.shown()
     unreadable = shown.exclude(fault="").order_by("root", "relative_path")
     database = Path(str(connection.settings_dict["NAME"]))
     database_files = [database, database.with_name(f"{database.name}-wal")]
     return {
-        "faults": settings.REDLINE_FAULTS,
-        # Variables that set nothing, each with the setting that was probably meant.
-        "misspelt": settings.REDLINE_MISSPELT,
         "fields": _fields(),
-        "file": str(file),
-        "file_there": file.exists(),
+        "file": _configuration_file(),
+        "file_there": Path(_configuration_file()).exists(),
         "data_directory": str(settings.REDLINE_DATA_DIR),
-        "roots": _roots(),
-        "readers": list(READERS),
-        "agent_files": _agent_files(home),
-        "models": models,
-        # Lines for redline.toml that configure the unknown windows.
-        "snippet": _snippet([model.name for model in models if model.window is None]),
+        "agent_files": _agent_files(Path.home()),
         "unreadable": list(unreadable.for_display()[:SHOWN]),
         "unreadable_count": unreadable.count(),
         "damaged": shown.filter(damage_count__gt=0, fault="").count(),
@@ -115,18 +125,20 @@ def effective_settings(home: Path) -> dict[str, Any]:
     }
 
 
+def _configuration_file() -> str:
+    return str(settings.REDLINE_DATA_DIR / settings.REDLINE_FILE_NAME)
+
+
 # ---- the configuration -------------------------------------------------------------------------------------
 
 
 def _fields() -> list[Field]:
-    configuration = settings.REDLINE
-    described = _descriptions(type(configuration))
+    described = _descriptions(type(settings.REDLINE))
     fields = []
-    for name in type(configuration).model_fields:
-        source, *merged = settings.REDLINE_SOURCES.get(name) or [DEFAULT_SOURCE]
+    for name in type(settings.REDLINE).model_fields:
+        found = value_in_force(name)
         meaning = " ".join(described.get(name, "").replace("`", "").split())
-        value = _in_words(getattr(configuration, name))
-        fields.append(Field(value, source, tuple(merged), name=name, meaning=meaning))
+        fields.append(Field(_in_words(found.value), found.source, found.merged, name=name, meaning=meaning))
     return fields
 
 
@@ -179,8 +191,7 @@ def _roots() -> list[EffectiveRoot]:
             root,
             root.path == managed,
             "" if root.path == managed else _source_of(root),
-            fault_of_root(Path(root.path))
-            or ("" if Path(root.path).exists() else "This directory does not exist yet."),
+            fault_of_root(Path(root.path)) or ("" if Path(root.path).exists() else "This folder does not exist yet."),
             *sums.get(root.pk, ()),
         )
         for root in shown_roots()
@@ -243,6 +254,13 @@ class SettingForm(forms.Form):
         raise NotImplementedError
 
 
+class UnknownForm(SettingForm):
+    """Stands for a form that the page does not have; it is never valid."""
+
+    def clean(self) -> dict[str, Any]:
+        raise forms.ValidationError("This page has no such form.")
+
+
 class RootReaderForm(SettingForm):
     """Chooses the reader of a root; an empty name leaves the choice to Redline.
 
@@ -252,7 +270,7 @@ class RootReaderForm(SettingForm):
 
     root = forms.ModelChoiceField(
         Root.objects.filter(configured=True),
-        error_messages={"invalid_choice": "That root is no longer configured."},
+        error_messages={"invalid_choice": "That folder is no longer searched."},
     )
     reader = CheckedField(lambda name: reader_named(name).name, required=False)
 
@@ -284,7 +302,7 @@ def _directory(text: str) -> str:
     if not whole.is_dir():
         raise BadInput("no_such_root", f"{whole} is not a directory.")
     if whole == whole.parent:
-        raise BadInput("no_such_root", f"{whole} has all files of this computer. Give a directory with sessions.")
+        raise BadInput("no_such_root", f"{whole} has all files of this computer. Give a folder with sessions.")
     if fault := fault_of_root(whole):
         raise BadInput("no_such_root", fault)
     return str(whole)
@@ -305,7 +323,7 @@ def _window(text: str) -> int:
 class AddRootForm(SettingForm):
     """Adds a directory to those that are searched for sessions. The next scan, within a minute, finds them."""
 
-    path = CheckedField(_directory, max_length=4_000, label="Directory")
+    path = CheckedField(_directory, max_length=4_000, label="Folder")
     agent = forms.ChoiceField(
         choices=[("", "detected by path"), *((key, agent.label) for key, agent in AGENTS.items())],
         required=False,
@@ -315,7 +333,7 @@ class AddRootForm(SettingForm):
     def clean_path(self) -> str:
         path: str = self.cleaned_data["path"]
         if Root.objects.filter(path=path, configured=True).exists():
-            raise forms.ValidationError(f"{path} is a root already.")
+            raise forms.ValidationError(f"{path} is searched already.")
         return path
 
     @transaction.atomic
@@ -330,7 +348,7 @@ class _AddedRootForm(SettingForm):
 
     root = forms.ModelChoiceField(
         Root.objects.filter(added=True),
-        error_messages={"invalid_choice": "That root was not added here, so it cannot be changed here."},
+        error_messages={"invalid_choice": "That folder was not added here, so it cannot be changed here."},
     )
 
     def clean_root(self) -> Root:
@@ -378,28 +396,51 @@ class WindowForm(SettingForm):
         context_window_lookup.refresh_windows(context_window_lookup.ContextWindowLookup())
 
 
-FORMS: Final[dict[str, tuple[type[SettingForm], str]]] = {
-    "reader": (RootReaderForm, "roots"),
-    "add-root": (AddRootForm, "roots"),
-    "rename-root": (RenameRootForm, "roots"),
-    "remove-root": (RemoveRootForm, "roots"),
-    "window": (WindowForm, "windows"),
-    "reread": (RereadForm, "unreadable"),
+class SettingsPage(NamedTuple):
+    """A page of the settings; its tab, its route and its template have the same name."""
+
+    shown: Callable[[], dict[str, Any]]
+    """Its data, by the names that its template uses."""
+    forms: Mapping[str, tuple[type[SettingForm], str]] = {}
+    """Its forms by action, each with the id of its section."""
+
+
+PAGES: Final = {
+    "general": SettingsPage(
+        general,
+        {
+            "add-root": (AddRootForm, "folders"),
+            "reader": (RootReaderForm, "folders"),
+            "rename-root": (RenameRootForm, "folders"),
+            "remove-root": (RemoveRootForm, "folders"),
+        },
+    ),
+    "windows": SettingsPage(windows, {"window": (WindowForm, "windows")}),
+    "browser": SettingsPage(browser),
+    "advanced": SettingsPage(advanced, {"reread": (RereadForm, "unreadable")}),
 }
-"""The forms of the page by action, each with its section."""
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def settings_page(request: HttpRequest) -> HttpResponse:
-    """The settings in effect and their sources; roots and windows can be changed, and a session be read again."""
-    fault, form = None, None
+def settings_page(request: HttpRequest, tab: str = "general") -> HttpResponse:
+    """A page of the settings. A POST carries out the form that it names."""
+    page, fault, form = PAGES[tab], None, None
     if request.method == "POST":
-        kind, section = FORMS.get(request.POST.get("do", ""), (RereadForm, "unreadable"))
+        kind, section = page.forms.get(request.POST.get("do", ""), (UnknownForm, ""))
         form = kind(request.POST)
         if form.is_valid():
             form.save()
-            return redirect(reverse("sessions:settings", fragment=section))
+            messages.success(request, f"saved {timezone.localtime():%H:%M}, in force now", extra_tags="saved")
+            return redirect(f"{request.path}#{section}")
         fault = FormInvalid(form)
-    adding = form if isinstance(form, AddRootForm) else AddRootForm()
-    context = {"shown": effective_settings(Path.home()), "adding": adding, "fault": fault, "active_nav": "settings"}
-    return render(request, "settings_page/settings.html", context, status=status_of(fault))
+    context = {
+        "shown": page.shown(),
+        "tab": tab,
+        # Variables that set nothing, each with the setting that was probably meant.
+        "misspelt": settings.REDLINE_MISSPELT,
+        "faults": settings.REDLINE_FAULTS,
+        "adding": form if isinstance(form, AddRootForm) else AddRootForm(),
+        "fault": fault,
+        "active_nav": "settings",
+    }
+    return render(request, f"settings_page/{tab}.html", context, status=status_of(fault))

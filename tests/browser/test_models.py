@@ -69,11 +69,11 @@ def test_a_local_server_is_added_tested_and_removed(server, provider, browse, sc
         expect(page).to_have_url(before)
     else:
         expect(page).not_to_have_url(before)
-    page.get_by_role("link", name="Remove… wrong-key").click()
-    page.get_by_role("button", name="Remove the model").click()
-    expect(page.get_by_role("status").filter(has_text=f"Removed: {name}/wrong-key")).to_be_visible()
-    page.get_by_role("link", name=re.compile(f"Remove… {name}")).click()
-    page.get_by_role("button", name="Remove the provider").click()
+    page.get_by_role("link", name="Delete… wrong-key").click()
+    page.get_by_role("button", name="Delete the model").click()
+    expect(page.get_by_role("status").filter(has_text=f"Deleted: {name}/wrong-key")).to_be_visible()
+    page.get_by_role("link", name=re.compile(f"Delete… {name}")).click()
+    page.get_by_role("button", name="Delete the provider").click()
     expect(page.get_by_role("heading", name="No provider is set up")).to_be_visible()
 
 

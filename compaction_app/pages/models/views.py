@@ -76,7 +76,7 @@ def chosen_provider(name: str) -> str:
     return next((one.name for one in known if one.usable), "")
 
 
-ACTIVE_NAV = {"active_nav": "settings"}
+ACTIVE_NAV = {"active_nav": "settings", "tab": "models"}
 OUTPUT_LIMIT: Final = 8_192
 """The output limit that is filled in for a new model, in tokens."""
 
@@ -147,11 +147,11 @@ def _model_page(
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def remove(request: HttpRequest, model: int) -> HttpResponse:
-    """Remove a model, after a page that explains the consequences."""
+    """Delete a model, after a page that explains the consequences."""
     found = _known(model)
     if request.method == "POST":
         forms.remove_model(found.pk)
-        _say(request, "Removed", found.planner)
+        _say(request, "Deleted", found.planner)
         return redirect("compaction:models")
     return render(request, "models_page/remove.html", {"model": found, **ACTIVE_NAV})
 
@@ -237,7 +237,7 @@ def _warn(request: HttpRequest, name: str, done: forms.Consequence) -> None:
         messages.warning(
             request,
             format_html(
-                'The models of <span class="mono">{}</span> plan only when you start a run: you had allowed automatic '
+                'The models of <span class="mono">{}</span> plan only when you start a plan: you had allowed automatic '
                 "planning for another host.",
                 name,
             ),
@@ -264,7 +264,7 @@ def _provider_page(
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
-    """Remove an added provider, after a page that explains the consequences."""
+    """Delete an added provider, after a page that explains the consequences."""
     known = _provider(provider)
     if known.source != model_registry.ADDED:
         raise Http404("That provider comes from the environment.")
@@ -272,7 +272,7 @@ def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
     if request.method == "POST":
         try:
             forms.remove_provider(known.name)
-            _say(request, "Removed", known.name)
+            _say(request, "Deleted", known.name)
             return redirect("compaction:models")
         except RedlineError as failure:
             fault = failure

@@ -1,4 +1,4 @@
-"""The page and the command of the audit log."""
+"""The page of the history, and the command of the audit log."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,12 +10,13 @@ from django.utils import timezone
 from compaction_app.changes.audit import FileContent, append
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, commit
+from compaction_app.changes.undo import undo, undo_of_run
 from compaction_app.models import AuditEntry
 from sessions_app.disk.files import sha256_of
 from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.html import links, missing, text_of
+from tests.html import elements, links, missing, text_of
 from tests.runs import approve_proposals, plan_session
 
 NOW = datetime(2026, 11, 22, 12, 30, 15, tzinfo=UTC)
@@ -54,7 +55,7 @@ def committed(redline, known_root):
 def test_an_empty_log_says_so_and_else_the_newest_come_first_page_by_page(browser, redline, monkeypatch):
     answer = browser.get("/history")
     assert "No changes yet" in text_of(answer)
-    assert "Verified" not in text_of(answer)
+    assert "Log checked" not in text_of(answer)
     monkeypatch.setattr("compaction_app.pages.audit.PAGE_SIZE", 3)
     for number in range(1, 5):
         record(number)
@@ -69,10 +70,12 @@ def test_a_commit_appears_with_its_run_and_hashes_and_in_json_with_all_that_thes
     path = committed.session.path
     answer = browser.get("/history")
     shown = text_of(answer)
-    assert not missing(shown, "Verified: 1 entry.", "Passed", "compared with the approved plan")
+    assert not missing(shown, "1 change since", "1 entry, whole", "passed", "compared with the approved plan")
     assert f"{path.stat().st_size:,} bytes" in shown
     assert sha256_of(path.read_bytes()) in answer.content.decode()
-    for link in (committed.session.get_absolute_url(), f"/plans/{committed.pk}/result", "/backups"):
+    assert not missing(shown, f"Plan {committed.pk}", "an edit in the session", "1 backup,", "checked")
+    plan, own = f"/plans/{committed.pk}", committed.session.get_absolute_url()
+    for link in (own, f"{own}/backups", f"{plan}/result", f"{plan}/undo", "/history/backups"):
         assert f'{link}"' in answer.content.decode()
     for page in ("/settings", f"/plans/{committed.pk}/result", f"{committed.session.get_absolute_url()}/backups"):
         assert 'href="/history"' in browser.get(page).content.decode(), page
@@ -85,14 +88,14 @@ def test_a_commit_appears_with_its_run_and_hashes_and_in_json_with_all_that_thes
 
 def test_each_change_says_what_was_done(browser, redline):
     targets = [{"kind": "entry", "entryId": "a"}, {"kind": "content_block", "entryId": "b", "blockIndex": 0}]
-    record(1, writer="fork", new_file="/work/new.jsonl", targets=targets, after=FileContent(12_345, HASH))
+    written = "fork, by the running agent"
+    record(1, writer=written, new_file="/work/new.jsonl", targets=targets, after=FileContent(12_345, HASH))
     record(2, action=AuditEntry.Action.RESTORE, restored_from="/work/s.bak", before=FileContent(5, HASH))
     record(3, action=AuditEntry.Action.UNDO, new_file="/work/undone.jsonl", certificate=CERTIFICATE)
     shown = text_of(browser.get("/history"))
-    for words in ("Fork", "in the new file new.jsonl", "1 entry and 1 block", "12,345 bytes", "0123456789ab…"):
-        assert words in shown
-    assert shown.count("Fork") == 1
-    assert not missing(shown, "Restore", "from s.bak", "not known", "Undo", "no file", "Passed")
+    assert not missing(shown, "1 entry and 1 block deleted · saved as a new session · by the running agent")
+    assert not missing(shown, "in the new file new.jsonl", "12,345 bytes", f"SHA-256 {HASH}")
+    assert not missing(shown, "Restored from the backup s.bak", "not known", "Undo", "no file", "passed")
     assert "1,234 messages as in pi, compared with the approved plan and pi-coding-agent" in shown
 
 
@@ -112,7 +115,32 @@ def test_a_broken_log_says_where_and_what_that_means(browser, redline):
     break_log()
     shown = text_of(browser.get("/history"))
     assert not missing(shown, "The log is broken at entry 2.", "an entry was removed, inserted or moved")
-    assert "Verified" not in shown
+    assert "whole" not in shown
+
+
+def test_a_line_says_that_its_compaction_was_undone_since(browser, committed, redline):
+    undo(undo_of_run(committed.compaction), Confirmations(), timezone.now())
+    first, second = elements(browser.get("/history"), "li.change")
+    assert not missing(text_of(first), f"Plan {committed.pk} undone", "+")
+    assert "undone since" in text_of(second)
+    assert "Undo…" not in text_of(second)
+
+
+def test_changes_are_found_by_kind_and_by_session(browser, redline, committed):
+    record(2, action=AuditEntry.Action.LABEL, writer="“here” on gone")
+    record(3, action=AuditEntry.Action.RESTORE, restored_from="/work/s.bak")
+    tabs = [text_of(one) for one in elements(browser.get("/history"), "nav[aria-label=History] a")]
+    assert tabs == ["All 3", "Compactions 1", "Undone 1", "Other changes 1", "Backups 1"]
+    for query, number in (
+        ("kind=undone", 1),
+        ("kind=nonsense", 3),
+        ("search=/work/s", 2),
+        ("search=mend the", 1),
+        ("kind=undone&search=mend", 0),
+    ):
+        answer = browser.get(f"/history?{query}")
+        assert len(elements(answer, "li.change")) == number, query
+    assert "No change matches" in text_of(answer)
 
 
 def test_hostile_names_are_escaped(browser, redline):

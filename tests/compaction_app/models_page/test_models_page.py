@@ -231,7 +231,7 @@ def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_confirm
     sent(browser, "/settings/providers/own", {"dialect": "anthropic", "base_url": OWN["base_url"]})
     assert (Provider.objects.get().dialect, read_keys(redline.data)["own"].key) == ("anthropic", TYPED)
     words = text_of(page(browser, "/settings/providers/own/remove"))
-    assert not missing(words, "…ZYXW is deleted", "1, removed with it: qwen3:32b")
+    assert not missing(words, "…ZYXW is deleted", "1, deleted with it: qwen3:32b")
     assert Provider.objects.exists()
     sent(browser, "/settings/providers/own/remove", {})
     assert (Provider.objects.count(), PlannerModel.objects.count(), read_keys(redline.data)) == (0, 0, {})
@@ -249,7 +249,7 @@ def test_a_model_is_added_changed_and_removed_after_a_confirmation(browser):
     assert (row.name, row.price_out, row.thinking_levels) == ("other", 2, [])
     assert "Its plans are kept" in text_of(page(browser, f"/settings/models/{row.pk}/remove"))
     assert PlannerModel.objects.exists()
-    assert "Removed: own/other" in text_of(page(browser, sent(browser, f"/settings/models/{row.pk}/remove", {})))
+    assert "Deleted: own/other" in text_of(page(browser, sent(browser, f"/settings/models/{row.pk}/remove", {})))
     page(browser, f"/settings/models/{row.pk}", 404)
     page(browser, f"/settings/models/{row.pk}/remove", 404)
 
@@ -288,7 +288,7 @@ def test_changing_the_base_url_warns_that_the_key_is_deleted(browser, redline):
     sent(browser, "/settings/providers/own/agreement", {"origin": "https://llm.example.com"})
     place = sent(browser, "/settings/providers/own", {**OWN, "base_url": "https://evil.example/v1"})
     words = text_of(page(browser, place.partition("#")[0]))
-    assert not missing(words, "The key of own was deleted", "plan only when you start a run")
+    assert not missing(words, "The key of own was deleted", "plan only when you start a plan")
     assert read_keys(redline.data) == {}
 
 
@@ -360,8 +360,8 @@ def test_a_damaged_key_file_is_reported_on_the_page_and_not_changed(browser, red
 def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser):
     add(browser)
     words = text_of(page(browser))
-    assert "Not allowed: its models plan only when you start a run." in words
-    assert "This sends transcripts to https://llm.example.com without asking you." in words
+    assert "Not allowed: its models plan only when you start a plan." in words
+    assert "This sends parts of sessions to https://llm.example.com without asking you." in words
     shown = sent(browser, "/settings/providers/own/agreement", {"origin": "https://evil.example"}, 409)
     assert "not the one on the page" in text_of(shown)
     assert not Agreement.objects.exists()

@@ -119,7 +119,7 @@ def test_an_experiment_whose_worker_is_gone_is_given_up(session, clock):
 
 def test_only_what_has_ended_can_be_deleted_and_an_experiment_without_a_worker_is_ended(session):
     experiment = start_experiment([session], TWO, [0.5])
-    with pytest.raises(Conflict, match="is being measured"):
+    with pytest.raises(Conflict, match="is not finished"):
         delete_experiment(experiment)
     measured(experiment)
     delete_experiment(experiment)

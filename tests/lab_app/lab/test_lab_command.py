@@ -15,7 +15,7 @@ def long(redline):
 
 def test_the_table_has_a_row_for_each_strategy_and_share(redline, long):
     shown = redline.call("lab", long, "--strategies", "embedded,prune", "--ratios", "0.5,0.3").out
-    assert [shown.count(name) for name in ("the least possible", "embedded planner", "prune")] == [2, 2, 1]
+    assert [shown.count(name) for name in ("the least possible", "built-in planner", "OpenCode")] == [2, 2, 1]
     assert "1 session measured, 0 too short." in shown
 
 

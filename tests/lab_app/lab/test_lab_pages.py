@@ -1,4 +1,4 @@
-"""Promises of the lab's pages: what is measured and sent is shown first, the figures agree, and nothing is executed."""
+"""Promises of the benchmark: what is tested and sent is shown first, the figures agree, and nothing is executed."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def measured(sessions: list[Session], keys: tuple[str, ...] = KEYS) -> Experimen
 def test_the_newest_long_sessions_are_measured_by_default(browser, session, idle_root):
     index_file(place(idle_root / "short.jsonl", session_bytes(working_session(steps=3))))
     Session.objects.filter(pk=add(idle_root, "fork.jsonl").pk).update(made_from=str(session.path))
-    shown = page(browser, link(page(browser, "/insights/benchmark"), "New experiment"))
+    shown = page(browser, link(page(browser, "/insights/benchmark"), "Test on my sessions…"))
     assert "1 session of 40 messages or more" in text_of(element(shown, "#chosen"))
     chosen = [one.attributes["value"] for one in elements(shown, "input[checked]")]
     assert chosen == [*KEYS, "0.7", "0.5", "0.3"]
@@ -105,9 +105,9 @@ def test_a_model_is_asked_only_after_its_address_was_shown(browser, session):
 def test_the_page_shows_each_strategy_and_leads_to_the_entries_of_what_was_lost(browser, experiment, session):
     shown = page(browser, experiment.get_absolute_url())
     words = text_of(element(shown, ".loss-table"))
-    assert not missing(words, "The least possible", "Embedded planner", "Oldest first", "OpenCode’s prune")
-    assert len(elements(shown, ".loss-plot__line")) == 6
-    assert len(elements(shown, ".loss-plot__line--embedded circle")) == 3
+    assert not missing(words, "The least possible", "Built-in planner", "Oldest first", "Old results only, as OpenCode")
+    assert len(elements(shown, ".insight-chart__line")) == 6
+    assert len(elements(shown, ".insight-chart__line--embedded circle")) == 3
     shown = page(browser, experiment.get_absolute_url(), keep="0.5", strategy="oldest")
     rows = elements(element(shown, "section[aria-labelledby=lost-references]"), "tbody tr")
     assert "src/module_00.py" in text_of(rows[0])
@@ -130,7 +130,7 @@ def test_two_experiments_are_compared_where_both_measured(browser, session, expe
     second = measured([session, add(idle_root, "more.jsonl")], ("embedded", "oldest"))
     shown = page(browser, second.get_absolute_url(), other=str(experiment.pk))
     found = element(shown, "section[aria-labelledby=changes]")
-    assert "Over the 1 session that both measured" in text_of(found)
+    assert "Over the 1 session that both tested" in text_of(found)
     changes = [text_of(one) for one in elements(found, "tbody tr td:last-child")]
     assert (len(changes), set(changes)) == (9, {"+0.0"})
 
@@ -139,15 +139,20 @@ def test_the_exports_have_every_trial_and_the_list_counts_what_was_measured(brow
     trials = MeasuredSession.objects.get().trials
     at = experiment.get_absolute_url()
     table = browser.get(f"{at}.csv")
-    assert table["Content-Disposition"] == f'attachment; filename="redline-experiment-{experiment.pk}.csv"'
+    assert table["Content-Disposition"] == f'attachment; filename="redline-benchmark-{experiment.pk}.csv"'
     assert len(table.content.decode().splitlines()) == len(trials) + 1
     document = json.loads(browser.get(f"{at}.json").content)
     assert len(document["sessions"][0]["trials"]) == len(trials)
     assert (document["experiment"], document["state"]) == (experiment.pk, "done")
     start_experiment([session], strategies_named(["oldest"]), [0.5])
-    rows = [text_of(one) for one in elements(page(browser, "/insights/benchmark"), "tbody tr")]
+    shown = page(browser, "/insights/benchmark")
+    rows = [text_of(one) for one in elements(shown, "[aria-labelledby=all] tbody tr")]
     assert not missing(rows[0], "0 of 1", "waiting for a worker")
-    assert "measured" in rows[1]
+    assert "tested" in rows[1]
+    # The newest that has ended is shown above.
+    assert text_of(element(shown, ".lead")).startswith("Keeping half of the tokens, the built-in planner loses ")
+    assert len(elements(shown, "aside tbody tr")) == 6
+    assert not missing(text_of(element(shown, "aside")), "Tested on", "1 session, 3 cuts")
 
 
 def test_a_queued_experiment_says_so_and_can_be_stopped(browser, session):

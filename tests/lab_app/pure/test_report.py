@@ -18,6 +18,7 @@ from lab_app.pure.report import (
     TOP,
     StrategyResult,
     TriedSession,
+    answer,
     as_csv,
     as_document,
     excess,
@@ -112,7 +113,7 @@ def test_lines_go_from_the_most_that_is_kept_to_the_least_within_the_frame():
     ]
     plot = loss_plot(results_of([session(*cuts)]), LABELS)
     assert plot is not None
-    expected = [("the least possible", "bound"), ("embedded planner", "embedded"), ("oldest first", "other")]
+    expected = [("the least possible", "bound"), ("built-in planner", "embedded"), ("oldest first", "other")]
     assert [(line.label, line.kind) for line in plot.lines] == expected
     for line in plot.lines:
         assert [point.x for point in line.points] == [LEFT, (LEFT + RIGHT) / 2, RIGHT]
@@ -151,3 +152,17 @@ def test_the_best_order_is_chosen_on_other_sessions_than_it_is_measured_on():
     assert ratio_to_best(planner, {"steady": steady, "lucky": lucky}) == pytest.approx(0.5)
     assert ratio_to_best(planner, {}) is None
     assert ratio_to_best([[0.1]], {"steady": [[0.2]]}) is None
+
+
+def test_the_answer_compares_the_built_in_planner_with_a_simple_order_at_the_middle_share():
+    cuts = [trial(name, lost, keep) for name, lost in (("embedded", 1), ("oldest", 4)) for keep in (0.7, 0.5, 0.3)]
+    results = results_of([session(*cuts)])
+    own, rival = (one.loss_words for one in results if one.keep == 0.5)
+    assert answer(results, LABELS) == (
+        f"Keeping half of the tokens, the built-in planner loses {own} of what the agent needed next; "
+        f"deleting the oldest first loses {rival}."
+    )
+    assert answer(results_of([session(trial("provider/m", 2, 0.3))]), {}).startswith(
+        "Keeping 30% of the tokens, provider/m"
+    )
+    assert answer([], LABELS) == ""

@@ -1,4 +1,5 @@
-"""The settings page: it shows the effective values, their sources, and errors; roots and windows are changed there."""
+"""The pages of settings: they show the effective values, their sources, and errors; folders, windows and automatic
+planning are changed there."""
 
 import json
 import os
@@ -15,20 +16,23 @@ from sessions_app.checks import check_configuration, check_distinct_roots, check
 from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import ChosenWindow, Root, Session
-from sessions_app.pages.settings import effective_settings
+from sessions_app.pages.settings import advanced, general, windows
 from sessions_app.sessionlog.sourced_value import SourcedValue
 from tests.clients import page
 from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
 from tests.files import place, unchanged
 from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, links, missing, text_of, text_sent, texts
 
+ADVANCED = "/settings/advanced"
+WINDOWS = "/settings/windows"
 
-def page_words(browser: Client) -> str:
-    return text_of(page(browser, "/settings"))
+
+def page_words(browser: Client, address: str = "/settings") -> str:
+    return text_of(page(browser, address))
 
 
 def post(browser: Client, do: str, **values: str) -> HttpResponse:
-    return browser.post("/settings", {"do": do, **values})
+    return browser.post(WINDOWS if do == "window" else "/settings", {"do": do, **values})
 
 
 def put(root: Path, name: str, recorded: list[Any]) -> Session:
@@ -53,8 +57,8 @@ def configure(settings):
 
 
 def test_every_setting_is_shown_with_its_meaning_and_the_versions(browser, known_root):
-    shown = texts(page(browser, "/settings"), "td")
-    found = effective_settings(Path.home())
+    shown = texts(page(browser, ADVANCED), "td")
+    found = advanced()
     assert [field.name for field in found["fields"]] == list(Configuration.model_fields)
     for field in found["fields"]:
         assert field.name in shown
@@ -86,8 +90,9 @@ def test_each_value_names_where_it_comes_from_and_with_an_error_all_are_defaults
 def test_configuration_errors_are_shown_first_and_the_sources_of_values(browser, known_root, settings):
     settings.REDLINE_SOURCES = {"live_minutes": ["REDLINE_LIVE_MINUTES"], "lock_seconds": ["redline.toml"]}
     settings.REDLINE_FAULTS = ["live_minutes: Input should be a valid number"]
-    shown = page_words(browser)
+    shown = page_words(browser, ADVANCED)
     assert shown.index("Input should be a valid number") < shown.index(" thinking_guard ")
+    assert "Input should be a valid number" in page_words(browser)
     assert check_configuration(None)[0].id == "redline.E001"
     assert not missing(shown, "REDLINE_LIVE_MINUTES", str(settings.REDLINE_DATA_DIR.name))
 
@@ -112,7 +117,7 @@ def test_a_root_that_is_configured_twice_is_a_warning(known_root, configure):
 def test_a_root_that_cannot_be_read_is_shown_with_the_reason(browser, known_root, tmp_path, configure):
     (tmp_path / "file").write_text("")
     configure([RootSetting(path=tmp_path / "file"), RootSetting(path=tmp_path / "nowhere", agent="pi")])
-    assert not missing(page_words(browser), "is not a directory", "This directory does not exist yet")
+    assert not missing(page_words(browser), "is not a directory", "This folder does not exist yet")
 
 
 def test_a_root_shows_its_sessions(browser, known_root):
@@ -120,7 +125,7 @@ def test_a_root_shows_its_sessions(browser, known_root):
     put(known_root, "b.jsonl", of_model("m"))
     (known_root / "b.jsonl").unlink()
     index_roots()
-    found = next(one for one in effective_settings(Path.home())["roots"] if one.root.path == str(known_root))
+    found = next(one for one in general()["roots"] if one.root.path == str(known_root))
     assert (found.sessions, found.missing, found.size) == (1, 1, (known_root / "a.jsonl").stat().st_size)
 
 
@@ -131,7 +136,7 @@ def test_a_reader_chosen_for_a_root_applies_at_once_and_the_figures_follow(brows
     assert session.read_as == "atomic-0.8"
     for reader, read_as in (("pi", "pi"), ("", "atomic-0.8")):
         answer = post(browser, "reader", root=str(session.root_id), reader=reader)
-        assert (answer.status_code, answer["Location"]) == (303, "/settings#roots")
+        assert (answer.status_code, answer["Location"]) == (303, "/settings#folders")
         session = Session.objects.select_related("root").get(pk=session.pk)
         assert session.reader_choice == reader
         assert ("you chose it" in text_of(browser.get(session.get_absolute_url()))) is bool(reader)
@@ -167,7 +172,7 @@ def test_a_root_of_the_command_line_has_no_settings(browser, known_root, tmp_pat
 def test_the_agents_own_settings_are_shown_with_their_faults(browser, known_root, redline):
     for directory, content in ((".atomic", json.dumps({"compaction": {"reserveTokens": 999}})), (".pi", "{")):
         place(redline.home / directory / "agent" / "settings.json", content.encode())
-    assert not missing(page_words(browser), "reserveTokens: 999", "it is not valid JSON")
+    assert not missing(page_words(browser, ADVANCED), "reserveTokens: 999", "it is not valid JSON")
 
 
 def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, known_root, configure, redline):
@@ -176,21 +181,21 @@ def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, kno
     place(redline.home / ".atomic" / "agent" / "models.json", json.dumps(models).encode())
     for number, model in enumerate(("m-own", "m-agent", "gpt-5-mini", "m-nobody-knows")):
         put(known_root, f"{number}.jsonl", of_model(model))
-    assert {model.name: (model.window, model.sessions) for model in effective_settings(Path.home())["models"]} == {
+    assert {model.name: (model.window, model.sessions) for model in windows()["models"]} == {
         "m-own": (SourcedValue(1_000, "your configuration"), 1),
         "m-agent": (SourcedValue(7_777, "the agent's configuration"), 1),
         "gpt-5-mini": (SourcedValue(400_000, "Redline's table"), 1),
         "m-nobody-knows": (None, 1),
         "m-unused": (SourcedValue(5, "your configuration"), 0),
     }
-    shown = page(browser, "/settings")
+    shown = page(browser, WINDOWS)
     assert all(("7,777" in text_of(shown), '[windows]\n"m-nobody-knows" = 200000' in element(shown, "pre").text()))
 
 
 def test_the_suggested_lines_are_valid_configuration(browser, known_root):
     put(known_root, "a.jsonl", of_model('odd "name" \\ with/slash'))
     put(known_root, "b.jsonl", of_model("evil\u202e\n[roots]"))
-    (known_root.parent / "redline.toml").write_text(effective_settings(Path.home())["snippet"])
+    (known_root.parent / "redline.toml").write_text(windows()["snippet"])
     found, faults = configuration.load(known_root.parent)
     assert (faults, found.windows) == ([], {'odd "name" \\ with/slash': 200_000})
 
@@ -200,18 +205,18 @@ def test_an_unreadable_session_is_listed_with_the_reason_and_can_be_retried(brow
     content = (known_root / "a.jsonl").read_bytes()
     (known_root / "a.jsonl").write_text("no session any more\n" * 1_000)
     index_roots()
-    assert "is not a session" in page_words(browser)
-    again = {"session": str(session.pk)}
-    assert browser.post("/settings", again)["Location"] == "/settings#unreadable"
-    assert "is not a session" in page_words(browser)
+    assert "is not a session" in page_words(browser, ADVANCED)
+    again = {"do": "reread", "session": str(session.pk)}
+    assert browser.post(ADVANCED, again)["Location"] == f"{ADVANCED}#unreadable"
+    assert "is not a session" in page_words(browser, ADVANCED)
     (known_root / "a.jsonl").write_bytes(content)
-    assert browser.post("/settings", again).status_code == 303
-    assert "All sessions can be read" in page_words(browser)
+    assert browser.post(ADVANCED, again).status_code == 303
+    assert "All sessions can be read" in page_words(browser, ADVANCED)
 
 
 def test_damaged_sessions_are_counted_and_lead_to_their_list(browser, known_root):
     put(known_root, "a.jsonl", [*of_model("m"), b"{torn"])
-    assert ("1 session", "/?show=damaged") in links(page(browser, "/settings"))
+    assert ("1 session", "/?show=damaged") in links(page(browser, ADVANCED))
 
 
 def test_hostile_names_are_inert(browser, known_root):
@@ -220,9 +225,9 @@ def test_hostile_names_are_inert(browser, known_root):
     put(known_root, name, of_model("m"))
     (known_root / name).write_text("nothing")
     index_roots()
-    shown = page(browser, "/settings")
-    assert_inert(shown)
-    assert "b\\u202e<b>.jsonl" in text_of(shown)
+    for address in ("/settings", WINDOWS, "/settings/browser", ADVANCED):
+        assert_inert(page(browser, address))
+    assert "b\\u202e<b>.jsonl" in page_words(browser, ADVANCED)
 
 
 @pytest.fixture
@@ -233,7 +238,7 @@ def more(tmp_path):
 
 def added(browser: Client, path: Path, agent: str = "atomic") -> Root:
     answer = post(browser, "add-root", path=str(path), agent=agent)
-    assert (answer.status_code, answer["Location"]) == (303, "/settings#roots")
+    assert (answer.status_code, answer["Location"]) == (303, "/settings#folders")
     return Root.objects.get(path=str(path))
 
 
@@ -262,7 +267,7 @@ def test_a_root_has_a_name_until_it_is_taken_away(browser, known_root, more):
     root = added(browser, more)
     for name, is_named in (("  The   other\tmachine ", True), ("", False)):
         post(browser, "rename-root", root=str(root.pk), name=name)
-        assert ("The other machine" in texts(browser.get("/settings"), "td b")) is is_named
+        assert ("The other machine" in texts(browser.get("/settings"), "b.setting__name")) is is_named
 
 
 def test_a_root_of_the_configuration_cannot_be_changed_here(browser, known_root):
@@ -288,7 +293,7 @@ def test_what_is_no_directory_with_sessions_is_refused_with_the_reason(browser, 
         (str(tmp_path / "missing"), "is not a directory"),
         (str(tmp_path / "file"), "is not a directory"),
         ("/", "all files of this computer"),
-        (str(known_root), "is a root already"),
+        (str(known_root), "is searched already"),
     ):
         answer = post(browser, "add-root", path=path)
         assert why in text_sent(answer, 422), path
@@ -317,10 +322,10 @@ def session(known_root, more):
 def test_a_window_is_set_for_all_sessions_of_its_model_and_taken_back(browser, session):
     assert session.window is None
     answer = post(browser, "window", model="m-1", tokens="150,000")
-    assert (answer.status_code, answer["Location"]) == (303, "/settings#windows")
+    assert (answer.status_code, answer["Location"]) == (303, f"{WINDOWS}#windows")
     session.refresh_from_db()
     assert (session.window, session.window_source) == (150_000, "this page")
-    assert "this page" in page_words(browser)
+    assert "this page" in page_words(browser, WINDOWS)
     # A later indexing keeps it.
     index_roots()
     session.refresh_from_db()
@@ -336,8 +341,8 @@ def test_a_window_of_the_configuration_comes_first_and_is_shown_as_such(browser,
     post(browser, "window", model="m-1", tokens="150000")
     session.refresh_from_db()
     assert (session.window, session.window_source) == (20_000, "your configuration")
-    assert elements(browser.get("/settings"), "input[name=tokens]") == []
-    assert "in your configuration" in page_words(browser)
+    assert elements(browser.get(WINDOWS), "input[name=tokens]") == []
+    assert "in your configuration" in page_words(browser, WINDOWS)
 
 
 def test_a_window_that_cannot_be_one_is_refused(browser, session):
