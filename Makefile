@@ -135,8 +135,8 @@ interop-clients: $(VENV)/.installed-dev ## install Claude Code, Codex and OpenCo
 shots: $(VENV)/.installed-dev ## store screenshots of every page, narrow and wide, light and dark, in ./shots
 	REDLINE_SHOTS=shots $(BIN)/python -m pytest tests/browser/test_shots.py
 
-bench: test-deps $(VENV)/.installed-dev ## measure the performance figures that Redline promises
-	$(BIN)/redline bench
+bench: test-deps $(VENV)/.installed-dev ## measure the performance figures; NAMES="plans search" chooses
+	$(BIN)/python -m devtools.bench $(NAMES)
 
 soak: $(VENV)/.installed-dev ## kill commits by each writer, undos, restores, moves and summaries, 300 times each
 	REDLINE_KILL_ROUNDS=300 $(IN_PAIRS) tests/compaction_app/commit/test_kill_commands.py tests/compaction_app/undo/test_kill.py tests/compaction_app/navigation/test_kill.py

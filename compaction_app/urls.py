@@ -65,8 +65,11 @@ urlpatterns = [
     path("api/sessions", api_views.sessions, name="api_sessions"),
     re_path(_SESSION.replace("^", "^api/") + "$", api_views.session, name="api_session"),
     re_path(_SESSION.replace("^", "^api/") + "/compact$", api_views.compact, name="api_compact"),
-    path("api/runs/<int:run>", api_views.run, name="api_run"),
-    path("api/runs/<int:run>/stop", api_views.stop, name="api_stop"),
+    path("api/plans/<int:run>", api_views.run, name="api_run"),
+    path("api/plans/<int:run>/stop", api_views.stop, name="api_stop"),
+    # The earlier addresses, until the next version.
+    path("api/runs/<int:run>", api_views.run),
+    path("api/runs/<int:run>/stop", api_views.stop),
     path("api/handshakes", handshakes_api.handshakes, name="api_handshakes"),
     path("api/handshakes/<int:handshake>", handshakes_api.handshake, name="api_handshake"),
     path("inbox/agents", handshakes_views.handshakes, name="handshakes"),

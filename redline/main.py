@@ -31,13 +31,7 @@ USAGE: Final = "usage: redline COMMAND [ARGUMENT…] [--json] | redline COMMAND 
 
 def main() -> None:
     """Run the command given on the command line."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end_now)
-    gc.set_threshold(OBJECTS_SCANNED)
-    # None is used, and to look for some reads the metadata of every installed package.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    _keep_files_private()
-    _open_standard_streams()
+    prepare_process()
     name = sys.argv[1] if len(sys.argv) > 1 else "help"
     os.environ["DJANGO_SETTINGS_MODULE"] = "redline.settings" if name in WITH_PAGES else "redline.command_settings"
     try:
@@ -48,6 +42,17 @@ def main() -> None:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             # The command has finished: while Python shuts down, there is nothing left to interrupt.
             signal.signal(signal.SIGINT, _end_now)
+
+
+def prepare_process() -> None:
+    """Set up interrupts, memory, the permissions of new files and the standard streams, before Django is loaded."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_now)
+    gc.set_threshold(OBJECTS_SCANNED)
+    # None is used, and to look for some reads the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    _keep_files_private()
+    _open_standard_streams()
 
 
 def develop() -> None:
@@ -68,6 +73,7 @@ def run(argv: list[str]) -> NoReturn:
     if name in ("help", "--help", "-h") and [one for one in rest if one != "--json"]:
         name, rest = rest[0], [*rest[1:], "--help"]
     try:
+        name = _present_name(name)
         if name in ("--version", "version"):
             _show("version", _version(), as_json=wants_json(argv))
         if name in ("help", "--help", "-h"):
@@ -80,6 +86,17 @@ def run(argv: list[str]) -> NoReturn:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     command.run_from_argv([argv[0], name, *rest])
     sys.exit()
+
+
+def _present_name(name: str) -> str:
+    """The name of a command for an earlier name of it, which a line on standard error names."""
+    from sessions_app.earlier_names import COMMANDS, report_renamed
+
+    now = COMMANDS.get(name, name)
+    if now != name and now in commands():
+        report_renamed(name, now)
+        return now
+    return name
 
 
 def commands() -> dict[str, str]:

@@ -121,7 +121,7 @@ async def _look_back(children: Children) -> None:
             is_due = database_sync_to_async(due_sessions(timezone.now()).exists, thread_sensitive=False)
             try:
                 if await is_due():
-                    await children.run("hindsight", "--update")
+                    await children.run("costs", "--update")
             except OSError as fault:
                 _log.error("The look back on compactions could not be started: %s", fault)
 

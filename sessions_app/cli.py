@@ -4,7 +4,7 @@ With `--json` a command prints one JSON document on standard output and nothing 
 `{"error": {"code", "message"}}`. Text from transcripts and file names is escaped before it reaches a terminal: it may
 contain sequences that move the cursor, set the title or reverse the reading direction.
 
-Exit codes: 0 success, 1 a check or benchmark failed, 2 invalid input, 3 target not met and nothing written, 4 conflict,
+Exit codes: 0 success, 1 a check failed, 2 invalid input, 3 target not met and nothing written, 4 conflict,
 5 not confirmed, 6 system failure, 130 interrupted.
 """
 
@@ -18,7 +18,7 @@ import shutil
 import sys
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
@@ -36,6 +36,7 @@ from sessions_app.disk.files import reported
 from sessions_app.sessionlog.text import one_line, printable as printable
 
 from .checks import CONFIGURATION
+from .earlier_names import FLAGS, report_renamed
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 from .sessionlog.jsjson import well_formed
 from .terminal import Screen
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 SESSION_HELP: Final = "a session: its path, its short id as `redline sessions` prints it, or its id in the agent"
 """The help of an argument of the type `session`."""
 LEAF_HELP: Final = "the last entry of the branch (default: the file's last entry)"
-"""The help of the flag `--leaf`."""
+"""The help of the flag `--branch`."""
 DONE: Final = 0
 CHECK_FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -208,6 +209,8 @@ class RedlineCommand(BaseCommand):
 
     needs_database = False
     as_json = False
+    earlier_words: Mapping[str, str] = {}
+    """The present word for each earlier one that the first argument may be."""
     _output_fault: OSError | None = None
     name: str = ""
     newest: str = ""
@@ -246,7 +249,7 @@ class RedlineCommand(BaseCommand):
         self.progress = Progress()
         try:
             parser = self.create_parser(argv[0], argv[1])
-            options = vars(parser.parse_args(argv[2:]))
+            options = vars(parser.parse_args(self._renamed(argv[2:], parser)))
             code = self._run(options)
         except RedlineError as failure:
             self.progress.clear()
@@ -264,6 +267,24 @@ class RedlineCommand(BaseCommand):
             )
             code = code or SystemFailure.exit_code
         sys.exit(code)
+
+    def _renamed(self, arguments: list[str], parser: CommandParser) -> list[str]:
+        """The arguments with the present names of their flags. A line on standard error names the present one."""
+        known = parser._option_string_actions  # argparse offers no other list
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        renamed, earlier_words = list(arguments), self.earlier_words
+        for position, argument in enumerate(arguments[:end]):
+            word, equals, value = argument.partition("=")
+            if word.startswith("-"):
+                now = FLAGS.get(word, word)
+                is_renamed = now in known and word not in known
+            else:
+                now, earlier_words = earlier_words.get(word, word), {}
+                is_renamed = now != word
+            if is_renamed:
+                report_renamed(word, now)
+                renamed[position] = f"{now}{equals}{value}"
+        return renamed
 
     @contextmanager
     def _tolerating_closed_output(self) -> Iterator[None]:

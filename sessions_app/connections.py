@@ -246,14 +246,14 @@ def _require_one_scope(agent: Agent, project: Path | None) -> None:
         raise BadInput(
             "connected_everywhere",
             f"{agent.label} is connected for all projects already. {configuration_file.NOTHING} Remove that connection "
-            f"first: `redline connect {agent.key} --remove`",
+            f"first: `redline connect {agent.key} --disconnect`",
         )
     within = [one.project for one in others if one.project]
     if project is None and within:
         raise BadInput(
             "connected_in_projects",
             f"{agent.label} is connected for {', '.join(within)}. {configuration_file.NOTHING} Remove that connection "
-            f"first: `redline connect {agent.key} --project {shlex.quote(within[0])} --remove`",
+            f"first: `redline connect {agent.key} --project {shlex.quote(within[0])} --disconnect`",
         )
 
 

@@ -64,10 +64,10 @@ OTHERS: Final[dict[tuple[str, ...], list[str]]] = {
     ("--settings=nowhere",): ["tree {there}/s.jsonl"],
     ("tree", SESSION): ["--settings nowhere", "--traceback", SESSION, "-- --json"],
     ("tree",): ["\0"],
-    ("context", SESSION): ["--leaf", "--leaf ", "--leaf \udcff", "--leaf \x1b[2J", "--reader \udcff"],
-    ("context", SESSION, "--reader"): ["x" * 100_000],
+    ("context", SESSION): ["--branch", "--branch ", "--branch \udcff", "--branch \x1b[2J", "--open-as \udcff"],
+    ("context", SESSION, "--open-as"): ["x" * 100_000],
     ("compact", SESSION, "--ratio"): ["1e999", "nan", "-0", "٠.٥"],
-    ("compact", SESSION): ["--ratio= --dry-run", "--yes=1", "--ye", "--leaf e1", "--leaf e1 --yes"],
+    ("compact", SESSION): ["--ratio= --dry-run", "--yes=1", "--ye", "--branch e1", "--branch e1 --yes"],
     ("compact", SESSION, "--preserve-recent"): [LONG_NUMBER, "9" * 5_000, f"-{LONG_NUMBER}", "0x10"],
     ("compact", SESSION, "--dry-run", "--query"): ["(" * 10_000, "word\t" * 20_000],
     ("compact", SESSION, "--query"): ["", "\udcff", "\x1b]0;x\x07"],
@@ -88,18 +88,17 @@ OTHERS: Final[dict[tuple[str, ...], list[str]]] = {
     ("fake_provider", "--script"): ["nothing", "\udcff", f"calls-{LONG_NUMBER} --port x"],
     ("fake_provider", "--pace"): ["nan", "-1", "much"],
     ("token",): ["--new=1", "extra"],
-    ("worker", "--run"): ["999", "0", "-5", LONG_NUMBER, "x", "1 --until-idle"],
+    ("worker", "--plan"): ["999", "0", "-5", LONG_NUMBER, "x", "1 --until-idle"],
     ("check_vectors",): [
         *("{there}/text.jsonl /dev/null", "{there}/binary.jsonl.gz", "{there}/deep.json", "{there}/list.json")
     ],
-    ("bench",): ["nothing", "", "\udcff"],
     ("restore", "--yes"): [
         *("{there}/s.jsonl.9999-99-99T99-99-99-999Z.compact.bak", "{there}/" + BACKUP, "/", "\0"),
         "{there}/fifo.jsonl" + BACKUP + " --unverified",
     ],
     ("restore",): [SESSION + BACKUP],
     ("migrate-session",): ["{there}/old-fifo.jsonl"],
-    ("doctor", "--fix"): ["{there}/old-fifo.jsonl", "{there}/binary.jsonl"],
+    ("health", "--fix"): ["{there}/old-fifo.jsonl", "{there}/binary.jsonl"],
     ("models",): ["\udcff", "nothing", "add"],
     ("models", "add", "a/\udcff", "--window"): ["9000"],
     ("models", "add", "\udcff/\udcff", "--window"): ["8000"],
@@ -110,12 +109,12 @@ OTHERS: Final[dict[tuple[str, ...], list[str]]] = {
     (*MODEL, "--key-variable"): ["=", "\0"],
     (*MODEL, "--price-in"): ["1e999"],
     ("models", "test"): ["", "/", "a/b"],
-    ("models", "remove"): ["nobody --yes", "\x1b[2J/x", "", "x" * 10_000],
+    ("models", "delete"): ["nobody --yes", "\x1b[2J/x", "", "x" * 10_000],
     ("backups",): ["{there}/\udcff.jsonl"],
     ("completion",): ["tcsh", "\udcff"],
 }
 """The beginnings of command lines, each with its ends: words between blanks."""
-IN_A_PROCESS: Final[list[list[str]]] = [["tree", ODD_PATHS["surrogate"]], ["doctor", ODD_PATHS["own-pipe"]], ["\udcff"]]
+IN_A_PROCESS: Final[list[list[str]]] = [["tree", ODD_PATHS["surrogate"]], ["health", ODD_PATHS["own-pipe"]], ["\udcff"]]
 """Arguments that may reach a process in another form; the first two in the text for people, the last one in JSON."""
 
 

@@ -65,7 +65,7 @@ def test_no_child_process_imports_from_the_directory_the_server_was_started_in(h
     assert executed(hostile) == []
 
 
-@pytest.mark.parametrize("arguments", [("index", "--follow"), ("worker", "--run", "1"), ("worker", "--until-idle")])
+@pytest.mark.parametrize("arguments", [("index", "--follow"), ("worker", "--plan", "1"), ("worker", "--until-idle")])
 def test_child_processes_start_outside_any_users_directory(arguments, hostile, monkeypatch):
     monkeypatch.chdir(hostile)
     command, directory = children.redline_command(*arguments), children.DIRECTORY

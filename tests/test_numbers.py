@@ -122,7 +122,7 @@ def test_all_pages_of_one_walk_agree(browser, redline, root, name):
     run = plan(session)
     run.refresh_from_db()
     assert run.context_size == size
-    assert (dry["before"], dry["struck"], dry["goal"]) == (size.tokens, run.struck, run.goal)
+    assert (dry["before"], dry["deleted"], dry["goal"]) == (size.tokens, run.struck, run.goal)
     assert near(goal, run.goal, size)
     review_agrees(browser, run, size)
     for css, expected in (("data[title]", size.tokens), ("data.red", run.struck)):

@@ -81,7 +81,7 @@ class Number(NamedTuple):
 
 def compact(redline: Installation, path: Path, writer: str, *options: object) -> tuple[Path, dict[str, Any]]:
     """The session that has the compacted context, and what the command says."""
-    document = redline.call("compact", path, "--writer", writer, *YES, *options).ok().json
+    document = redline.call("compact", path, "--save-as", writer, *YES, *options).ok().json
     return Path(document["created"] or path), document
 
 

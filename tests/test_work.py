@@ -1,6 +1,6 @@
 """What acts cost, in work that does not depend on the machine: statements, rows, bytes of sessions, processes.
 
-Times belong to `redline bench`, which prints them. A test here fails if an act begins to do more than it needs.
+Times belong to `make bench`, which prints them. A test here fails if an act begins to do more than it needs.
 """
 
 import asyncio

@@ -1,17 +1,20 @@
-"""The API for scripts: list sessions, start a run, query its state, stop it. JSON, errors included.
+"""The API for scripts: list sessions, start a plan, query its state, stop it. JSON, errors included.
 
-Requests carry the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: only people who
-have seen the plan do that.
+Requests carry the token of `redline token` (see `sessions_app.web.middleware`). Nothing here confirms a plan: only
+people who have seen it do that.
+
+Addresses below `/api/runs`, and the fields `run`, `struck`, `byItself`, `commitUrl`, `writer` and `leaf`, are earlier
+names. They work until the next version.
 
 | field               | of a request; all are optional: the settings in effect are the defaults       |
 |---------------------|-------------------------------------------------------------------------------|
 | `compression_ratio` | the fraction of tokens to keep, between 0 and 1                               |
 | `preserve_recent`   | how many of the last entries are kept, from 0 up                              |
-| `query`             | what matters; empty, in JSON: the user's last message                         |
+| `query`             | what matters; empty, in JSON: your last message                               |
 | `planner`           | `embedded`, which is the default, `prune`, or a model as `provider/name`      |
 | `thinking`          | the thinking level of a model, or `off`; the session's own by default         |
-| `writer`            | how the plan is recorded; the best way by default                             |
-| `leaf`              | the entry at which the branch ends; the file's last one by default            |
+| `save_as`           | how the plan is saved; the best way by default                                |
+| `branch`            | the last entry of the branch; the file's last one by default                  |
 """
 
 import json
@@ -34,6 +37,7 @@ from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
 from compaction_app.planning.plan import EMBEDDED, effective_parameters, own_parameters, requested_level
 from compaction_app.runs.commands import start_run, stop_run
+from sessions_app.earlier_names import with_earlier_names
 from sessions_app.models import Session
 from sessions_app.pages.list import list_page
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
@@ -55,8 +59,12 @@ class Wanted(BaseModel):
     query: str | None = pydantic.Field(default=None, max_length=TEXT_CHARACTERS)
     planner: str = pydantic.Field(default=EMBEDDED, max_length=NAME_CHARACTERS)
     thinking: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
-    writer: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
-    leaf: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
+    writer: str = pydantic.Field(
+        default="", max_length=NAME_CHARACTERS, validation_alias=pydantic.AliasChoices("save_as", "writer")
+    )
+    leaf: str = pydantic.Field(
+        default="", max_length=NAME_CHARACTERS, validation_alias=pydantic.AliasChoices("branch", "leaf")
+    )
 
     @pydantic.field_validator("query", "planner", "thinking", "writer", "leaf")
     @classmethod
@@ -67,7 +75,7 @@ class Wanted(BaseModel):
 
     @property
     def requested_parameters(self) -> dict[str, object]:
-        """The run's own parameters. Raises BadInput if one is out of range."""
+        """The plan's own parameters. Raises BadInput if one is out of range."""
         return own_parameters(self.compression_ratio, self.preserve_recent, self.query)
 
 
@@ -108,22 +116,23 @@ def require_entry(session: Session, leaf: str) -> None:
 
 
 def started_run(run: Run, request: HttpRequest) -> dict[str, Any]:
-    """The response to the start of a run: `url` is for the user's browser, `stateUrl` for the script."""
-    return {
-        "run": run.pk,
+    """The response to the start of a plan: `url` is for your browser, `stateUrl` for the script."""
+    document = {
+        "plan": run.pk,
         "state": str(run.state),
         "url": page_address(request, run.get_absolute_url()),
         "stateUrl": request.build_absolute_uri(reverse("compaction:api_run", args=(run.pk,))),
     }
+    return with_earlier_names(document, run="plan")
 
 
 def run_as_json(run: Run, request: HttpRequest) -> dict[str, Any]:
-    """The current state of a run; times are UTC.
+    """The current state of a plan; times are UTC.
 
-    `context`, `struck` and `goal` are tokens in one measure, that of the session's context: its size, the tokens that
+    `context`, `deleted` and `goal` are tokens in one measure, that of the session's context: its size, the tokens that
     the plan deletes (from the commit on: the approved one), and those that the target deletes. `stats` and percentages
     use the agent's count, characters / 4, which decides whether the target is reached. `sources` name the file of each
-    of the `parameters`, `this run` or `default`; the query is null until the run is prepared, if none was given.
+    of the `parameters`, `this run` or `default`; the query is null until the plan is prepared, if none was given.
     """
     size = run.context_size
     parameters = run.parameters if run.parameters is not None else _parameters_now(run)
@@ -131,7 +140,7 @@ def run_as_json(run: Run, request: HttpRequest) -> dict[str, Any]:
     def page(name: str) -> str:
         return page_address(request, reverse(f"compaction:{name}", args=(run.pk,)))
 
-    return {
+    document = {
         **started_run(run, request),
         "session": page_address(request, run.session.get_absolute_url()),
         "leaf": run.leaf_id,
@@ -140,11 +149,11 @@ def run_as_json(run: Run, request: HttpRequest) -> dict[str, Any]:
         "parameters": parameters,
         "sources": run.sources,
         "reason": run.reason,
-        "byItself": run.automatic,
+        "automatic": run.automatic,
         "active": run.is_active,
         "stopping": run.is_stopping,
         "context": {"tokens": size.tokens, "basis": str(size.basis)} if run.stats else None,
-        "struck": run.struck,
+        "deleted": run.struck,
         "goal": run.goal,
         "percent": run.percent,
         "target": target_reduction(parameters["compression_ratio"]),
@@ -157,15 +166,16 @@ def run_as_json(run: Run, request: HttpRequest) -> dict[str, Any]:
         "startedAt": _time(run.started_at),
         "endedAt": _time(run.ended_at),
         "reviewUrl": page("review") if run.is_reviewable else None,
-        "commitUrl": page("commit") if run.is_reviewable else None,
+        "confirmUrl": page("commit") if run.is_reviewable else None,
         "stopUrl": request.build_absolute_uri(reverse("compaction:api_stop", args=(run.pk,)))
         if run.is_active
         else None,
     }
+    return with_earlier_names(document, byItself="automatic", struck="deleted", commitUrl="confirmUrl")
 
 
 def _parameters_now(run: Run) -> dict[str, Any]:
-    """The parameters with which a run would be prepared now."""
+    """The parameters with which a plan would be prepared now."""
     values = effective_parameters(run.session.agent_settings(Path.home()), run.requested_parameters).values
     return {
         "compression_ratio": normal.compression_ratio(values.get("compression_ratio")),
@@ -216,7 +226,7 @@ FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 @json_view("GET", "HEAD")
 def sessions(request: HttpRequest) -> HttpResponse:
-    """The sessions of configured roots, a page at a time, the most recently used first."""
+    """The sessions of all agents, a page at a time, the most recently used first."""
     query = request.GET
     limit = _number(query.get("limit", str(SESSIONS)), "limit", most=MOST_SESSIONS)
     after = _number(query["after"], "after", most=2**63 - 1) if query.get("after") else None
@@ -246,7 +256,7 @@ def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 @json_view("POST")
 def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """Start a run of a session, by JSON or by a form."""
+    """Start a plan for a session, by JSON or by a form."""
     found = known_session(root, path)
     wanted = wanted_by(request)
     require_entry(found, wanted.leaf)
@@ -263,13 +273,13 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 @json_view("GET", "HEAD")
 def run(request: HttpRequest, run: int) -> HttpResponse:
-    """Return the current state of a run."""
+    """Return the current state of a plan."""
     return JsonResponse(run_as_json(known_run(run), request))
 
 
 @json_view("POST")
 def stop(request: HttpRequest, run: int) -> HttpResponse:
-    """Request that a run stops; validated targets are kept."""
+    """Request that planning stops; what was proposed so far is kept."""
     found = known_run(run)
     stop_run(found)
     found.refresh_from_db()

@@ -23,12 +23,12 @@ from sessions_app.sessionlog.errors import ConfirmationNeeded
 from sessions_app.sessionlog.text import one_line, plural
 
 FLAGS: Final = {
-    "live": ("--live", "go ahead although an agent may have the session open"),
+    "live": ("--live", "confirm that an agent may have the session open"),
     "switch_branch": ("--switch-branch", "write to a branch that is not active, which makes it the active one"),
     "after_torn_line": ("--after-torn-line", "append although the last line is torn: after it, on a new line"),
     "not_honoured": ("--not-honoured", "append although it is not known which agent owns the session"),
-    "below_target": ("--allow-below-target", "write a plan that deletes less than the ratio requires"),
-    "drop_newer": ("--drop-newer", "remove the entries that came after the backup"),
+    "below_target": ("--allow-below-target", "write a plan that deletes less than the target"),
+    "drop_newer": ("--drop-newer", "delete the entries that came after the backup"),
     "unverified": ("--unverified", "trust a backup that Redline did not make"),
 }
 """The flag and help text of each field of `Confirmations`."""
@@ -113,7 +113,7 @@ def made_lines(applied: Applied[Any], path: Path | str, agent: Agent, certified:
     made = applied.made
     if made.created is not None:
         return [
-            f"Made {printable(made.created)}; {printable(path)} is as it was.",
+            f"Made {printable(made.created)}; {printable(path)} was not changed.",
             *certified,
             f"Continue there with: {printable(resume_line(agent, made.created))}",
         ]

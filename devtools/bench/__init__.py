@@ -1,1 +1,1 @@
-"""Measures the performance figures that Redline promises. Only benchmarks measure time; tests never do."""
+"""`make bench`: measures the performance figures that Redline promises. Only benchmarks measure time, never tests."""

@@ -40,5 +40,5 @@ def test_an_agent_is_connected_asks_and_is_disconnected(tmp_path, key, version, 
         test = ended.json["test"]
         assert (ended.code, test["has_asked"]) == ((0, True) if asks else (1, False)), ended
         assert not asks or (test["is_answered"] and version in test["sentence"]), test
-        assert installation.run("connect", key, "--remove", "--yes", PATH=path).code == 0
+        assert installation.run("connect", key, "--disconnect", "--yes", PATH=path).code == 0
         assert snapshot(home) == before

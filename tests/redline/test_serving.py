@@ -158,7 +158,7 @@ def test_output_of_a_child_that_is_not_a_fact_is_ignored(child):
 
 def test_the_error_output_of_a_child_is_logged_line_by_line(child, caplog):
     child("echo one >&2; head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; printf 'a\\377b' >&2")
-    assert asyncio.run(children.Children(print).run("worker", "--run", "1")) == 0
+    assert asyncio.run(children.Children(print).run("worker", "--plan", "1")) == 0
     one, long, last = [record.getMessage() for record in caplog.records]
     assert (one, last) == ("worker --run 1: one", "worker --run 1: a\\xffb")
     assert len(long) < 2 * children.COMPLAINT_LIMIT
@@ -184,7 +184,7 @@ def test_compactions_are_looked_at_when_some_are_due(monkeypatch):
     monkeypatch.setattr(service, "due_sessions", lambda _now: due)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(redline.serving._look_back(started))
-    assert started.run.await_args_list == [mock.call("hindsight", "--update")] * 2
+    assert started.run.await_args_list == [mock.call("costs", "--update")] * 2
     assert due.exists.call_count == 3
 
 

@@ -31,7 +31,7 @@ def test_the_change_is_shown_and_nothing_is_written_without_a_confirmation(redli
         assert ended.code == 5
         assert not missing(ended.out, '-  "model": "opus"\n+  "model": "opus",\n', "redline ask claude-code")
         assert "redline connect claude-code --yes" in ended.err
-        assert re.match(r"In .*settings\.json, \d+ lines would be added and 1 line removed\.\n", ended.out)
+        assert re.match(r"In .*settings\.json, \d+ lines would be added and 1 line deleted\.\n", ended.out)
         assert redline.call("connect", "claude-code", "--json").refusal == "5 not_confirmed"
 
 
@@ -44,17 +44,19 @@ def test_a_long_change_is_summed_up_and_shown_on_request(redline):
     full = redline.call("connect", "pi", "--full").out.splitlines()
     assert (full[0], len(full) > 500, "+" in {line[:1] for line in full}) == (summary, True, True)
     connected(redline, "pi")
-    assert "redline.ts is deleted, with its " in redline.call("connect", "pi", "--remove").out
+    assert "redline.ts is deleted, with its " in redline.call("connect", "pi", "--disconnect").out
 
 
 def test_connected_listed_and_removed(redline, settings_file):
     before = settings_file.read_bytes()
     ended = connected(redline, "claude-code")
-    assert not missing(ended.out, "Claude Code is connected in all projects.", "`redline connect claude-code --remove`")
+    assert not missing(
+        ended.out, "Claude Code is connected in all projects.", "`redline connect claude-code --disconnect`"
+    )
     assert "redline ask" in settings_file.read_text()
     assert str(settings_file) in redline.call("connect").out
-    assert redline.call("connect", "claude-code", "--remove").code == 5
-    ended = redline.call("connect", "claude-code", "--remove", "--yes")
+    assert redline.call("connect", "claude-code", "--disconnect").code == 5
+    ended = redline.call("connect", "claude-code", "--disconnect", "--yes")
     assert (ended.code, settings_file.read_bytes()) == (0, before)
     assert "its token is void" in ended.out
     assert "No agent is connected." in redline.call("connect").out
@@ -71,7 +73,7 @@ def test_a_hard_link_that_a_change_would_break_is_named_before_the_question(redl
     assert "hard link" not in connected(redline, "claude-code").out
     other.unlink()
     other.hardlink_to(settings_file)
-    ended = redline.call("connect", "claude-code", "--remove")
+    ended = redline.call("connect", "claude-code", "--disconnect")
     assert (ended.code, "another name (a hard link)" in ended.out) == (5, True)
 
 
@@ -84,8 +86,13 @@ def test_for_programs(redline, settings_file):
     assert "token" not in json.dumps(document)
     (listed,) = redline.call("connect", "--json").json["connections"]
     assert (listed["name"], listed["state"], listed["detail"]) == ("claude-code", "current", "")
-    removed = redline.call("connect", "claude-code", "--remove", "--yes", "--json").json
-    assert removed == {"removed": "claude-code", "path": str(settings_file), "changed": True}
+    ended = redline.call("connect", "claude-code", "--disconnect", "--yes", "--json").json
+    assert ended == {
+        "disconnected": "claude-code",
+        "removed": "claude-code",
+        "path": str(settings_file),
+        "changed": True,
+    }
 
 
 def test_a_failed_test_is_reported_although_the_agent_is_connected(redline, settings_file):
@@ -101,7 +108,7 @@ def test_in_a_project(redline, tmp_path):
     assert not UNSAFE_CHARACTERS.search(connected(redline, "codex", "--project", project).out)
     assert (project / ".codex" / "hooks.json").exists()
     assert "\\x1b" in redline.call("connect").out
-    assert redline.call("connect", "codex", "--project", project, "--remove", "--yes").code == 0
+    assert redline.call("connect", "codex", "--project", project, "--disconnect", "--yes").code == 0
     assert list(project.iterdir()) == []
 
 
@@ -112,17 +119,17 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(redline, tmp_pat
     path = Path(made["path"])
     path.write_text("{")
     flag = f"`redline connect {' '.join(arguments)} --revoke"
-    ended = redline.call("connect", *arguments, "--remove", "--yes")
+    ended = redline.call("connect", *arguments, "--disconnect", "--yes")
     assert (ended.code, f"{flag}`" in ended.err) == (2, True)
     ended = redline.call("connect", *arguments, "--revoke")
     assert (ended.code, f"{flag} --yes`" in ended.err) == (5, True)
-    assert f"{path} stays as it is" in ended.out
+    assert f"{path} is not changed" in ended.out
     assert len(redline.call("connect", "--json").json["connections"]) == 1
     revoked = redline.call("connect", *arguments, "--revoke", "--yes", "--json").json
     assert revoked == {"revoked": made["name"], "path": str(path), "changed": False}
     assert path.read_text() == "{"
     assert redline.call("connect", "--json").json["connections"] == []
-    assert "--revoke" not in redline.call("connect", *arguments, "--remove", "--yes").err
+    assert "--revoke" not in redline.call("connect", *arguments, "--disconnect", "--yes").err
 
 
 @pytest.mark.parametrize("step", ["read_configuration_file", "replace_configuration_file"])
@@ -130,7 +137,7 @@ def test_a_token_is_revoked_although_the_file_cannot_be_used_by_this_user(redlin
     connected(redline, "claude-code")
     closed = SystemFailure("permission_denied", "It cannot be used by this user.")
     monkeypatch.setattr(configuration_file, step, mock.Mock(side_effect=closed))
-    ended = redline.call("connect", "claude-code", "--remove", "--yes")
+    ended = redline.call("connect", "claude-code", "--disconnect", "--yes")
     assert (ended.code, "`redline connect claude-code --revoke`" in ended.err) == (6, True)
     ended = redline.call("connect", "claude-code", "--revoke", "--yes")
     assert (ended.code, "no longer connected in all projects; its token is void" in ended.out) == (0, True)
@@ -147,11 +154,11 @@ def test_what_cannot_be_done(redline):
     for line, code in {
         "nobody": "unknown_agent",
         "amp": "no_bridge",
-        "--remove": "no_agent",
+        "--disconnect": "no_agent",
         "--revoke": "no_agent",
-        "codex --remove": "not_connected",
+        "codex --disconnect": "not_connected",
         "codex --revoke": "not_connected",
-        "codex --remove --revoke": "bad_arguments",
+        "codex --disconnect --revoke": "bad_arguments",
         "codex --project /nowhere/at/all": "no_such_project",
     }.items():
         assert redline.call("connect", *line.split(), "--json").refusal == f"2 {code}"

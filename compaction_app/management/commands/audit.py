@@ -14,12 +14,12 @@ COLUMNS: Final = (
     Column("ENTRY", right=True),
     Column("WHEN"),
     Column("CHANGE"),
-    Column("WRITER", spare=True),
-    Column("TARGETS", right=True),
+    Column("SAVED AS", spare=True),
+    Column("DELETED", right=True),
     Column("BYTES BEFORE", right=True),
     Column("BYTES AFTER", right=True),
     Column("SHA-256 AFTER", spare=True),
-    Column("CERTIFICATE", spare=True),
+    Column("CHECKED", spare=True),
     Column("SESSION", cut="start"),
 )
 

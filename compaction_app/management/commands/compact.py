@@ -54,6 +54,7 @@ from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS, READERS_HELP, WRITERS_HELP, agent_at, require_reader_of
 from sessions_app.disk.files import real_path
 from sessions_app.document.document import Document
+from sessions_app.earlier_names import with_earlier_names
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.models import Session
@@ -65,8 +66,17 @@ from sessions_app.sessionlog.tree import unknown_entry
 from sessions_app.storage.session_loader import TornLine, find_torn_line
 from sessions_app.terminal import Column
 
-OWN: Final = ("leaf", "reader", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")
-"""Options that determine the plan."""
+OWN: Final = {
+    "leaf": "--branch",
+    "reader": "--open-as",
+    "planner": "--planner",
+    "thinking": "--thinking",
+    "writer": "--save-as",
+    "ratio": "--ratio",
+    "preserve_recent": "--preserve-recent",
+    "query": "--query",
+}
+"""Options that determine the plan, with their flags."""
 DEFAULTS: Final = (None, "", EMBEDDED)
 NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacle": None}
 COLUMNS: Final = (
@@ -92,9 +102,10 @@ class Command(ChangeCommand):
         parser.add_argument(
             "path", nargs="?", type="session", default=cli.NEWEST, metavar="SESSION", help=cli.NEWEST_HELP
         )
-        parser.add_argument("--leaf", metavar="ID", help=cli.LEAF_HELP)
+        parser.add_argument("--branch", dest="leaf", metavar="ID", help=cli.LEAF_HELP)
         parser.add_argument(
-            "--reader",
+            "--open-as",
+            dest="reader",
             default="",
             metavar="NAME",
             help=f"{READERS_HELP}. The choice is kept for the session, as one on its page, except by a dry run",
@@ -102,8 +113,8 @@ class Command(ChangeCommand):
         parser.add_argument(
             "--planner",
             default=EMBEDDED,
-            help="embedded or prune, which work offline, or a model of the Models page as provider/name: it receives "
-            "the manifest, and the parts of the conversation that it requests",
+            help="embedded or prune, which work offline, or a model from Settings as provider/name: it receives the "
+            "manifest, and the parts of the conversation that it requests",
         )
         parser.add_argument(
             "--thinking",
@@ -114,13 +125,14 @@ class Command(ChangeCommand):
         )
         parser.add_argument("--ratio", type=float, help="the fraction of tokens to keep, between 0 and 1")
         parser.add_argument(
-            "--writer",
+            "--save-as",
+            dest="writer",
             metavar="NAME",
             default="",
-            help=f"how the deletion is recorded: {WRITERS_HELP}",
+            help=f"how the plan is saved: {WRITERS_HELP}",
         )
-        parser.add_argument("--preserve-recent", type=int, metavar="N", help="how many of the latest entries stay")
-        parser.add_argument("--query", help="what the planner treats as important")
+        parser.add_argument("--preserve-recent", type=int, metavar="N", help="how many of the latest entries are kept")
+        parser.add_argument("--query", help="what you will work on next: the planner keeps what matters for it")
         parser.add_argument("--full", action="store_true", help="show the whole deleted texts")
         self.add_confirmations(parser, "back up and write without asking", "plan and show, write nothing")
 
@@ -228,7 +240,7 @@ class Command(ChangeCommand):
                 first.message += f" {command.sentence}"
             raise first
         if not missing:
-            question = f"Back up the session and write this by {command.writer.name}?"
+            question = f"Back up the session and save this as {command.writer.name}?"
             return given if options["yes"] or (self.can_ask and self.ask(question)) else None
         if self.can_ask_about_live(missing, preflight.activity):
             return replace(given, live=True) if self.is_live_confirmed(path, preflight.activity, "Write") else None
@@ -319,7 +331,7 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
             preflight = check_plan(approved, document, datetime.now(UTC))
         except BadInput as obstacle:
             return CommitCommand(reading, writer, by_model, obstacle)
-    own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
+    own = [f"{flag}={options[name]}" for name, flag in OWN.items() if options[name] not in DEFAULTS]
     words = [cli.shell_path(options["path"]), *own, *flags_of(preflight.needs)]
     command = " ".join(["redline compact", *map(cli.shell_quoted, words)])
     return CommitCommand(reading, writer, by_model, preflight, command)
@@ -414,7 +426,7 @@ def _reason_of(planned: Planned, target: Target) -> str:
     origin = planned.approved.origins.get(target)
     if origin is None:
         return ""
-    return "goes with the other side of its tool call" if origin.by_repair else origin.reason
+    return "deleted with the other side of its tool call" if origin.by_repair else origin.reason
 
 
 def show_summary(command: cli.RedlineCommand, planned: Planned, how: CommitCommand, torn: TornLine | None) -> None:
@@ -423,7 +435,7 @@ def show_summary(command: cli.RedlineCommand, planned: Planned, how: CommitComma
     stats, found, effective = validated.stats, validated.parameters, plan.effective
     command.say()
     command.say(
-        f"{stats.objects_deleted} of {plural(stats.objects_before, 'object')} go, "
+        f"{plural(stats.objects_deleted, 'deletion')} of {plural(stats.objects_before, 'object')}, "
         f"about {plural(significant(planned.struck), 'token')}. "
         f"The context has {planned.size}; afterwards {planned.after}."
     )
@@ -437,12 +449,12 @@ def show_summary(command: cli.RedlineCommand, planned: Planned, how: CommitComma
         f"query: {one_line(found.query, 100)} "
         f"({cli.printable(source_of_query(planned.approved.planner, effective.sources['query']))})"
     )
-    command.say(f"Read as {reading.reader.name}, because {cli.printable(reading.reason)}.")
+    command.say(f"Opened as {reading.reader.name}, because {cli.printable(reading.reason)}.")
     if torn is not None:
         command.say(f"The session ends in {torn}.")
     for fault in effective.faults:
         command.say(f"Ignored: {cli.printable(fault)}")
-    command.say(f"Writer: {writer.name}. {how.effect} {writer.undo}")
+    command.say(f"Saved as {writer.name}. {how.effect} {writer.undo}")
     back, tokens = _not_applied(planned, writer)
     if back:
         command.say(
@@ -456,12 +468,12 @@ def show_summary(command: cli.RedlineCommand, planned: Planned, how: CommitComma
         more = f", and so on, {len(moves):,} entries in all" if len(moves) > MOVES else ""
         named = (f"{cli.printable(one.entry_id)} before {cli.printable(one.before_id)}" for one in moves[:MOVES])
         command.say(
-            f"{reading.agent.label} sends what stands between two replies as one message, in an order of its own. No "
-            f"reply is left between some of what stays, so that it sends {', '.join(named)}{more}.",
+            f"{reading.agent.label} sends everything between two replies as one message, in an order of its own. No "
+            f"reply is kept between some of the messages, so it sends {', '.join(named)}{more}.",
             "yellow",
         )
     if plan.why:
-        command.say(f"It ended early: {cli.printable(plan.why)}")
+        command.say(f"Planning ended early: {cli.printable(plan.why)}")
     if not validated.target_met:
         command.say("The target is not met.")
 
@@ -504,35 +516,39 @@ def _certificate_lines(committed: Applied[Preflight]) -> list[str]:
     if certificate is None:
         return []
     still = [f"It could not be continued before, and still cannot: {one.sentence}" for one in certificate.unrepaired]
-    return [f"Certified: {certificate.sentence}.", *map(cli.printable, still)]
+    return [f"Checked: {certificate.sentence}.", *map(cli.printable, still)]
 
 
 def document_of(planned: Planned, committed: Applied[Preflight] | None, writer: SessionWriter) -> dict[str, Any]:
     """The plan, and its written result, as JSON."""
     plan = planned.plan
     written = committed.plan.validated if committed is not None else planned.validated
-    return {
-        "run": planned.approved.run.pk if planned.approved.run is not None else None,
+    document = {
+        "plan": planned.approved.run.pk if planned.approved.run is not None else None,
         "leafId": plan.leaf_id,
         "parameters": msgspec.to_builtins(plan.transcript.parameters),
         "deletedTargets": [target.to_json() for target in written.targets],
         "protectedEntryIds": list(written.protected_entry_ids),
         "stats": written.stats.to_json(),
-        "tokens": {
-            "before": planned.size.tokens,
-            "beforeBasis": str(planned.size.basis),
-            "struck": planned.struck,
-            "after": planned.after.tokens,
-            "afterBasis": str(planned.after.basis),
-            "notApplied": _not_applied(planned, writer)[1],
-            "goal": planned.goal,
-        },
+        "tokens": with_earlier_names(
+            {
+                "before": planned.size.tokens,
+                "beforeBasis": str(planned.size.basis),
+                "deleted": planned.struck,
+                "after": planned.after.tokens,
+                "afterBasis": str(planned.after.basis),
+                "notApplied": _not_applied(planned, writer)[1],
+                "goal": planned.goal,
+            },
+            struck="deleted",
+        ),
         "targetMet": written.target_met,
         "moved": [{"entryId": one.entry_id, "beforeId": one.before_id} for one in _moves(planned)],
-        "writer": committed.plan.writer.name if committed is not None else None,
+        "savedAs": committed.plan.writer.name if committed is not None else None,
         "entryId": committed.made.entry_id if committed is not None else None,
         "created": str(committed.made.created) if committed is not None and committed.made.created else None,
         "backupPath": str(committed.backup_path) if committed is not None else None,
         "reasons": [_reason_of(planned, target) for target in written.targets],
         "hooks": [message.text for message in plan.answers.messages],
     }
+    return with_earlier_names(document, run="plan", writer="savedAs")

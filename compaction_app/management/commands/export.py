@@ -13,8 +13,8 @@ from sessions_app.sessionlog.text import plural
 
 class Command(RedlineCommand):
     help = (
-        "Write a branch of a session, what the model sees of it, or what was removed, to a new file: as Markdown, as "
-        "a page that needs nothing else, or as recorded."
+        "Write a branch of a session, what the model sees of it, or what was deleted, to a new file: as Markdown, as "
+        "one self-contained page, or as recorded."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -24,9 +24,11 @@ class Command(RedlineCommand):
             "--view",
             choices=[*VIEWS],
             default="all",
-            help="what the model sees, the full history, or what was removed (default: all)",
+            help="what the model sees, the full history, or what was deleted (default: all)",
         )
-        parser.add_argument("--leaf", metavar="ID", help="the last entry of the branch (default: the session's)")
+        parser.add_argument(
+            "--branch", dest="leaf", metavar="ID", help="the last entry of the branch (default: the session's)"
+        )
         parser.add_argument(
             "--output",
             type=Path,

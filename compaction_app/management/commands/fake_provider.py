@@ -55,7 +55,7 @@ class Command(RedlineCommand):
         self.say(f"  Anthropic's dialect  {anthropic}")
         self.say(f"  OpenAI's dialect     {openai}")
         self.say()
-        self.say("Add it on the Models page: a provider with one of these base URLs and no key, and a model of it")
+        self.say("Add it in Settings › Models: a provider with one of these base URLs and no key, and a model of it")
         self.say("with a context window of 200000 tokens and an output limit of 8192, named after a script.")
         if script:
             self.say(f"Every model name plays {printable(script)}. Ctrl-C stops the provider.")

@@ -10,6 +10,7 @@ from compaction_app.core.summary_loss import SummaryLoss, loss_of, replacement_b
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import LEAF_HELP, SESSION_HELP, RedlineCommand, printable
 from sessions_app.document.document import Document
+from sessions_app.earlier_names import with_earlier_names
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.text import one_line, plural
@@ -28,15 +29,15 @@ WIDTH: Final = 110
 
 class Command(RedlineCommand):
     help = (
-        "Show what the summaries of a branch lost: how many paths, frequent names, error texts and user messages of "
-        "what each replaced it still mentions, and how many a verbatim plan of its size would have kept."
+        "Show what the summaries of a branch lost: how many paths, frequent names, error texts and messages of yours "
+        "of what each replaced it still mentions, and how many a verbatim plan of its size would have kept."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         parser.add_argument("--entry", default="", metavar="ID", help="one summary, with everything that it lost")
-        parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
-        parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
+        parser.add_argument("--branch", dest="leaf", metavar="ID", help=LEAF_HELP)
+        parser.add_argument("--open-as", dest="reader", default="", metavar="NAME", help=READERS_HELP)
 
     def run(self, options: dict[str, Any]) -> None:
         document = self.open_document(options["path"], options["reader"])
@@ -47,11 +48,12 @@ class Command(RedlineCommand):
             if not summaries:
                 raise BadInput(
                     "not_a_summary",
-                    f"Entry {options['entry']} is not a summary that replaced something on this branch, as it is read. "
-                    "Without --entry, all of them are listed.",
+                    f"Entry {options['entry']} is not a summary that replaced something on this branch. "
+                    "Without --entry, all summaries are listed.",
                 )
         losses = [loss for summary in summaries if (loss := _loss(document, branch, summary.id)) is not None]
-        self.show_json({"reader": reading.reader.name, "summaries": [_loss_json(loss) for loss in losses]})
+        document = {"openedAs": reading.reader.name, "summaries": [_loss_json(loss) for loss in losses]}
+        self.show_json(with_earlier_names(document, reader="openedAs"))
         if losses:
             self.say_all(self.screen.table(COLUMNS, [row for loss in losses for row in _rows(loss)]))
         if options["entry"]:
@@ -82,7 +84,7 @@ def _rows(loss: SummaryLoss) -> Iterator[list[str]]:
     entry = replacement.summary.entry
     first = [printable(entry.id), printable(entry.timestamp)]
     yield [*first, "summary", str(replacement.tokens_after), *_held(loss, loss.still)]
-    yield ["", "", "and what stayed beside it", "", *_held(loss, loss.in_context)]
+    yield ["", "", "and what is kept beside it", "", *_held(loss, loss.in_context)]
     if loss.plan is not None:
         yield ["", "", "a verbatim plan", str(loss.plan.tokens_after), *_held(loss, loss.plan.still)]
 
@@ -103,7 +105,7 @@ def _lost_lines(loss: SummaryLoss) -> Iterator[str]:
 
 def _loss_json(loss: SummaryLoss) -> dict[str, Any]:
     replacement, plan = loss.replacement, loss.plan
-    return {
+    document = {
         "entryId": replacement.summary.entry.id,
         "timestamp": replacement.summary.entry.timestamp,
         "beforeId": replacement.before_id,
@@ -113,7 +115,7 @@ def _loss_json(loss: SummaryLoss) -> dict[str, Any]:
         "isEncrypted": loss.is_encrypted,
         "total": _counts(loss.subjects),
         "summary": _counts(loss.still),
-        "withWhatStayed": _counts(loss.in_context),
+        "withWhatIsKept": _counts(loss.in_context),
         "verbatimPlan": ({"tokensAfter": plan.tokens_after, **_counts(plan.still)} if plan is not None else None),
         "lost": {
             measure: [
@@ -123,6 +125,7 @@ def _loss_json(loss: SummaryLoss) -> dict[str, Any]:
             for measure in MEASURES
         },
     }
+    return with_earlier_names(document, withWhatStayed="withWhatIsKept")
 
 
 def _counts(subjects: Subjects) -> dict[str, int]:

@@ -1,7 +1,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from getpass import getpass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from compaction_app.planning import model_registry
 from compaction_app.providers.types import Dialect, ThinkingStyle
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
+from sessions_app.sessionlog.text import plural
 from sessions_app.terminal import Column
 
 READY: Final = "ready"
@@ -31,11 +32,12 @@ KEY_LENGTH: Final = 10_000
 
 
 class Command(RedlineCommand):
-    help = "List, add, test and remove the models that can plan, and their providers."
+    help = "List, add, test and delete the models that can plan, and their providers."
     needs_database = True
+    earlier_words: Mapping[str, str] = {"remove": "delete"}
 
     def add_arguments(self, parser: CommandParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="list|add|test|remove")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="list|add|test|delete")
 
         def action(name: str, help: str) -> argparse.ArgumentParser:  # noqa: A002  # as argparse calls it
             added = actions.add_parser(name, as_json=self.as_json, help=help, description=help, allow_abbrev=False)
@@ -52,16 +54,16 @@ class Command(RedlineCommand):
         action("list", "list providers and models, and why one cannot be used")
         _add_arguments_of_add(action("add", "add a model, and its provider if it is new"))
         action("test", "have a model make one small tool call").add_argument("model", metavar="PROVIDER/MODEL")
-        remove = action("remove", "remove a model, or a provider with its models and its key")
-        remove.add_argument("model", metavar="PROVIDER[/MODEL]")
-        remove.add_argument("--yes", action="store_true", help="remove a provider without confirmation")
+        delete = action("delete", "delete a model, or a provider with its models and its key")
+        delete.add_argument("model", metavar="PROVIDER[/MODEL]")
+        delete.add_argument("--yes", action="store_true", help="delete a provider without asking")
 
     def run(self, options: dict[str, Any]) -> int | None:
         actions: dict[str, Callable[[dict[str, Any]], int | None]] = {
             "list": self._list,
             "add": self._add,
             "test": self._test,
-            "remove": self._remove,
+            "delete": self._delete,
         }
         return actions[options["action"]](options)
 
@@ -78,7 +80,7 @@ class Command(RedlineCommand):
             self.say("There are no models. `redline models add --help` shows how to add one.")
         for provider, own in found:
             if provider.fault or (provider.source == model_registry.ADDED and not own):
-                self.say(f"{provider.name}: {printable(provider.fault or 'no model_registry.models')}")
+                self.say(f"{provider.name}: {printable(provider.fault or 'no models')}")
 
     # ---- add -----------------------------------------------------------------------------------------------
 
@@ -163,7 +165,7 @@ class Command(RedlineCommand):
             raise BadInput("no_key", "Standard input contains no key. Nothing was added.")
         return key
 
-    # ---- test and remove -------------------------------------------------------------------------------------
+    # ---- test and delete -------------------------------------------------------------------------------------
 
     def _test(self, options: dict[str, Any]) -> int | None:
         model = model_registry.model_named(options["model"])
@@ -179,24 +181,24 @@ class Command(RedlineCommand):
         self.say(printable(verdict.message))
         return None if verdict.ok else CHECK_FAILED
 
-    def _remove(self, options: dict[str, Any]) -> None:
+    def _delete(self, options: dict[str, Any]) -> None:
         named = options["model"]
         if "/" in named:
             model = model_registry.model_named(named)
             forms.remove_model(model.pk)
-            removed = [model.planner]
+            deleted = [model.planner]
         else:
-            removed = self._remove_provider(model_registry.provider_named(named), is_confirmed=options["yes"])
-        self.show_json({"removed": removed})
-        self.say(f"Removed {', '.join(map(printable, removed))}. Its plans are kept.")
+            deleted = self._delete_provider(model_registry.provider_named(named), is_confirmed=options["yes"])
+        self.show_json({"deleted": deleted, "removed": deleted})
+        self.say(f"Deleted {', '.join(map(printable, deleted))}. Its plans are kept.")
 
-    def _remove_provider(self, provider: model_registry.ResolvedProvider, *, is_confirmed: bool) -> list[str]:
+    def _delete_provider(self, provider: model_registry.ResolvedProvider, *, is_confirmed: bool) -> list[str]:
         own = [model.planner for model in model_registry.models() if model.provider.name == provider.name]
-        what = f"{provider.name}, {len(own)} model{'s' * (len(own) != 1)} and any key stored for it"
-        if not is_confirmed and not (self.can_ask and self.ask(f"Remove {what}?")):
+        what = f"{provider.name}, {plural(len(own), 'model')} and any key stored for it"
+        if not is_confirmed and not (self.can_ask and self.ask(f"Delete {what}?")):
             raise ConfirmationNeeded(
                 "remove_provider",
-                f"Removing {what} needs a confirmation. Nothing was removed. Use --yes.",
+                f"Deleting {what} needs a confirmation. Nothing was deleted. Use --yes.",
                 "--yes",
             )
         forms.remove_provider(provider.name)

@@ -30,7 +30,7 @@ class Command(ChangeCommand):
         plan = plan_restore(backup, now)
         newer = plan.change.newer
         if not options["yes"]:
-            self._list("Would be removed", newer)
+            self._list("Would be deleted", newer)
         note = other_names_note(plan.session)
         if note:
             self.say(printable(note), "yellow")
@@ -39,21 +39,21 @@ class Command(ChangeCommand):
             given = self.confirmed(plan, f"Restore {printable(plan.session)}", options, how)
         except ConfirmationNeeded:
             if options["yes"]:
-                self._list("Would be removed", newer)
+                self._list("Would be deleted", newer)
             raise
         restored = restore(backup, given, now, shown=plan.digest())
         previous = str(restored.previous_backup.path) if restored.previous_backup is not None else None
         self.say(f"Restored {printable(restored.path)}.", "green")
         if options["yes"]:
-            self._list("Removed", newer)
+            self._list("Deleted", newer)
         if previous is not None:
             self.say(f"Its previous content is in {printable(previous)}.")
         if restored.overtaken:
             self.stderr.write("Another process wrote to it at that moment: its text is in this backup, too.")
         if restored.writers:
             self.stderr.write(
-                f"The replaced file is still open for writing in {printable(describe(restored.writers))}: what they "
-                "write from now on is lost."
+                f"The replaced file is still open for writing in {printable(describe(restored.writers))}. What "
+                "is written there from now on is lost."
             )
         self.say("An agent that has the session open must reload it.")
         self.show_json(

@@ -11,7 +11,7 @@ from sessions_app.sessionlog.errors import BadInput
 
 
 class Command(RedlineCommand):
-    help = "Print the review of a run as Markdown: what goes and stays, who proposed and who approved it, when and why."
+    help = "Print a plan as Markdown: what it deletes and keeps, who proposed and approved it, when and why."
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -19,8 +19,8 @@ class Command(RedlineCommand):
             "number",
             nargs="?",
             type=int,
-            metavar="RUN",
-            help="the number of the run (default: the newest plan of the newest session of this directory)",
+            metavar="PLAN",
+            help="the number of the plan (default: the newest plan of the newest session of this directory)",
         )
 
     def run(self, options: dict[str, Any]) -> None:
@@ -40,14 +40,12 @@ class Command(RedlineCommand):
                 f"Nothing was planned for {session.path}. Nothing was printed. To make a plan: `redline compact "
                 f"{session.short_id}`",
             )
-        sys.stderr.write(f"Its newest plan is run {found.pk}.\n")
+        sys.stderr.write(f"Its newest plan is plan {found.pk}.\n")
         return found
 
 
 def _run_with(number: int) -> Run:
     found = Run.objects.with_session().filter(pk=number).first()
     if found is None:
-        raise BadInput(
-            "no_such_run", f"There is no run {number}. Nothing was printed. The page Runs lists all of them."
-        )
+        raise BadInput("no_such_run", f"There is no plan {number}. Nothing was printed. The Inbox lists all plans.")
     return found

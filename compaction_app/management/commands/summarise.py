@@ -27,7 +27,7 @@ LONGEST_TEXT: Final = 1_000_000
 class Command(ChangeCommand):
     help = (
         "Have a model draft a summary of the beginning of a context, or of the branch that a move leaves, or append "
-        "one that you have read. A summary is generated and replaces what was said: it is not verbatim, as a "
+        "one that you have read. A summary is written by a model and replaces what was said: it is not verbatim, as a "
         "compaction is."
     )
 
@@ -115,10 +115,10 @@ class Command(ChangeCommand):
         self.say(f"{task.counted} {what}, about {plural(task.estimate, 'token')} as the agent estimates.")
         if task.left_out:
             self.say(
-                f"The oldest {plural(task.left_out, 'message')} of them do not fit, and are not shown to the model."
+                f"The oldest {plural(task.left_out, 'message')} of them do not fit, and will not be shown to the model."
             )
         if task.is_compaction:
-            self.say(f"Everything from {printable(task.first_kept_id)} on stays, word for word.")
+            self.say(f"Everything from {printable(task.first_kept_id)} on is kept, word for word.")
         if task.replacement.images:
             images = plural(task.replacement.images, "image")
             self.say(f"{images} among them will be lost to the model: a summary is text.", "yellow")
@@ -140,10 +140,10 @@ class Command(ChangeCommand):
         make, now = task.change(text), datetime.now(UTC)
         plan = plan_append(path, make, now)
         if supplied is not None:
-            self.say(f"The files, and what stays, are as supplied by {printable(supplied.why)}.")
+            self.say(f"The files, and what is kept, are as supplied by {printable(supplied.why)}.")
         self._show(task)
         self.say_all(_mentions(task.judge(text)))
-        back = ["redline", "navigate", shell_path(options["path"]), f"--move={task.present.leaf_id}"]
+        back = ["redline", "move", shell_path(options["path"]), f"--to={task.present.leaf_id}"]
         self.say("One line is appended, after a backup. To take it back, as long as nothing was said since:")
         self.say(f"  {' '.join(map(shell_quoted, back))}")
         confirmations = self.confirmed(plan, "Append this summary", options, self._how_to_append(options, plan))

@@ -10,6 +10,7 @@ from compaction_app.core.undo_ways import UndoWay
 from compaction_app.management.change_command import ChangeCommand, flags_of, made_lines
 from sessions_app.cli import SESSION_HELP, printable, shell_path
 from sessions_app.document.document import Document
+from sessions_app.earlier_names import with_earlier_names
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.text import plural
 
@@ -55,14 +56,16 @@ class Command(ChangeCommand):
     def _show(self, plan: UndoPlan) -> None:
         wanted = set(plan.wanted)
         what = "The whole compaction" if plan.is_whole else f"{plural(len(plan.back), 'deletion')} of the compaction"
-        self.say(f"{what} {printable(plan.state.undone_id)} by {plan.writer.name} would be undone.")
+        self.say(f"{what} {printable(plan.state.undone_id)}, saved as {plan.writer.name}, would be undone.")
         self.say(printable(plan.way.sentence))
         if plan.server is not None:
             self.say(f"This is done through the server at {plan.server.address}, one call for each row.")
         if not plan.is_whole:
-            self._list("back", (target for target in plan.back if target in wanted))
-            self._list("back with it, because they belong together", (one for one in plan.back if one not in wanted))
-        self._list("summarised since, stays out", plan.out_of_reach)
+            self._list("brought back", (target for target in plan.back if target in wanted))
+            self._list(
+                "brought back with it, because they belong together", (one for one in plan.back if one not in wanted)
+            )
+        self._list("summarised since, not brought back", plan.out_of_reach)
 
     def _list(self, what: str, targets: Iterable[Target]) -> None:
         for target in targets:
@@ -72,12 +75,12 @@ class Command(ChangeCommand):
 def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
     plan = undone.plan
     if plan.way is UndoWay.REMOVAL:
-        return [f"Deleted {printable(plan.state.created)}; {printable(plan.path)} is as it was."]
+        return [f"Deleted {printable(plan.state.created)}; {printable(plan.path)} was not changed."]
     if plan.way is UndoWay.ROWS and undone.made.created is None:
         deleted = plan.state.created
         done = f"Changed the rows of {printable(plan.path)} back."
         if deleted is not None:
-            done = f"Deleted {printable(deleted)}; {printable(plan.path)} is as it was."
+            done = f"Deleted {printable(deleted)}; {printable(plan.path)} was not changed."
         return [done, f"The backup is {printable(undone.backup_path)}."]
     return made_lines(undone, plan.path, plan.present.agent)
 
@@ -85,24 +88,23 @@ def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
 def _document(plan: UndoPlan, undone: Applied[UndoPlan] | None) -> dict[str, Any]:
     document = {
         "compaction": plan.state.undone_id,
-        "writer": plan.writer.name,
+        "savedAs": plan.writer.name,
         "way": plan.way,
         "whole": plan.is_whole,
         "broughtBack": [target.to_json() for target in plan.back],
         "outOfReach": [target.to_json() for target in plan.out_of_reach],
         "needs": flags_of(plan.needs),
         "undone": False,
-        **dict.fromkeys(("entryId", "created", "removed", "backup")),
+        **dict.fromkeys(("entryId", "created", "deleted", "backup")),
     }
-    if undone is None:
-        return document
-    made = undone.made
-    return {
-        **document,
-        "needs": [],
-        "undone": True,
-        "entryId": made.entry_id,
-        "created": str(made.created) if made.created is not None else None,
-        "removed": str(plan.state.created) if plan.way is UndoWay.REMOVAL else None,
-        "backup": str(undone.backup.path) if undone.backup is not None else None,
-    }
+    if undone is not None:
+        made = undone.made
+        document |= {
+            "needs": [],
+            "undone": True,
+            "entryId": made.entry_id,
+            "created": str(made.created) if made.created is not None else None,
+            "deleted": str(plan.state.created) if plan.way is UndoWay.REMOVAL else None,
+            "backup": str(undone.backup.path) if undone.backup is not None else None,
+        }
+    return with_earlier_names(document, writer="savedAs", removed="deleted")

@@ -18,16 +18,16 @@ from sessions_app.web.server_log import defects_logged
 
 
 class Command(RedlineCommand):
-    help = "Work on queued runs in this process until it is stopped."
+    help = "Make queued plans in this process until it is stopped."
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         only = parser.add_mutually_exclusive_group()
-        only.add_argument("--run", type=int, metavar="N", help="work on this run only, then exit")
+        only.add_argument("--plan", dest="run", type=int, metavar="N", help="make this plan only, then exit")
         only.add_argument(
             "--until-idle",
             action="store_true",
-            help="exit when no runs have been queued for a while: the server starts its workers this way",
+            help="exit if nothing has been queued for a while: the server starts its workers this way",
         )
 
     def warns(self, options: dict[str, Any]) -> bool:
@@ -35,7 +35,7 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         if options["run"] is not None and not Run.objects.filter(pk=options["run"]).exists():
-            raise BadInput("no_such_run", f"There is no run {options['run']}. Nothing was worked on.")
+            raise BadInput("no_such_run", f"There is no plan {options['run']}. Nothing was done.")
         signal.signal(signal.SIGTERM, _terminate)
         try:
             if self.as_json:
@@ -45,12 +45,12 @@ class Command(RedlineCommand):
                 # The server that started this process reads its announcements; without a server, no process does.
                 relay_through(sys.stdout)
             if options["run"] is not None:
-                with defects_logged(f"run {options['run']}"):
+                with defects_logged(f"plan {options['run']}"):
                     work(options["run"], worker_name())
             elif options["until_idle"]:
                 work_until_idle()
             else:
-                self.say(f"Working on runs in {settings.REDLINE_DATA_DIR}. Ctrl-C stops it.")
+                self.say(f"Waiting for plans in {settings.REDLINE_DATA_DIR}. Ctrl-C stops it.")
                 self.stdout.flush()
                 work_until_stopped()
         except (Terminated, KeyboardInterrupt):

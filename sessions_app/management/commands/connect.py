@@ -10,6 +10,7 @@ from django.core.management.base import CommandParser
 from sessions_app import connections
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.disk.files import reported
+from sessions_app.earlier_names import with_earlier_names
 from sessions_app.server.connection_files import ConnectedAgent
 from sessions_app.server.running_server import running_server
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, SystemFailure
@@ -31,9 +32,9 @@ class Command(RedlineCommand):
             "--project", type=Path, metavar="DIR", help="connect it in this project only (default: in all)"
         )
         end = parser.add_mutually_exclusive_group()
-        end.add_argument("--remove", action="store_true", help="take the change back, and end the connection")
+        end.add_argument("--disconnect", action="store_true", help="take the change back, and end the connection")
         end.add_argument(
-            "--revoke", action="store_true", help="end the connection, and leave the agent's file as it is"
+            "--revoke", action="store_true", help="end the connection, without a change of the agent's file"
         )
         parser.add_argument(
             "--full", action="store_true", help=f"show every line of a change that has more than {LINES_SHOWN}"
@@ -43,18 +44,18 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> int | None:
         if not options["agent"]:
-            if options["remove"] or options["revoke"] or options["project"] is not None:
+            if options["disconnect"] or options["revoke"] or options["project"] is not None:
                 raise BadInput("no_agent", "Name the agent. Nothing was changed.")
             self._list()
-        elif options["remove"]:
-            self._remove(options)
+        elif options["disconnect"]:
+            self._disconnect(options)
         elif options["revoke"]:
             self._revoke(options)
         else:
             return self._connect(options)
         return None
 
-    # Connecting and removing --------------------------------------------------------------------------------
+    # Connecting and disconnecting --------------------------------------------------------------------------------
 
     def _connect(self, options: dict[str, Any]) -> int | None:
         change = connections.planned_connection(options["agent"], options["project"])
@@ -66,7 +67,7 @@ class Command(RedlineCommand):
         trial = None if options["no_test"] else self._test(change, one)
         for step in change.next_steps:
             self.say(printable(step))
-        self.say(f"To take this back: `redline connect {arguments} --remove`")
+        self.say(f"To take this back: `redline connect {arguments} --disconnect`")
         self.show_json(
             {
                 **_document(one),
@@ -80,25 +81,26 @@ class Command(RedlineCommand):
         has_failed = trial is not None and (trial.has_asked is False or trial.is_answered is False)
         return CHECK_FAILED if has_failed else None
 
-    def _remove(self, options: dict[str, Any]) -> None:
+    def _disconnect(self, options: dict[str, Any]) -> None:
         key, project = options["agent"], options["project"]
         try:
             change = connections.planned_removal(key, project)
             self._show(change, full=options["full"])
-            arguments = f"{_arguments(key, change.project)} --remove"
-            self._confirm(f"Remove the connection of {change.agent.label}", arguments, yes=options["yes"])
+            arguments = f"{_arguments(key, change.project)} --disconnect"
+            self._confirm(f"Disconnect {change.agent.label}", arguments, yes=options["yes"])
             connections.disconnect(change)
         except (BadInput, SystemFailure) as fault:
             with suppress(RedlineError):  # not connected, or the connection is damaged
                 connections.connection_of(key, project)
                 fault.message += (
-                    f" `redline connect {_arguments(key, project)} --revoke` makes only the token void, and leaves "
-                    "the file as it is."
+                    f" `redline connect {_arguments(key, project)} --revoke` only ends the token, and does not "
+                    "change the file."
                 )
             raise
         where = _where(str(change.project) if change.project is not None else "")
         self.say(f"{change.agent.label} is no longer connected{printable(where)}; its token is void.", "green")
-        self.show_json({"removed": change.name, "path": str(change.file.real), "changed": change.changes_file})
+        document = {"disconnected": change.name, "path": str(change.file.real), "changed": change.changes_file}
+        self.show_json(with_earlier_names(document, removed="disconnected"))
 
     def _revoke(self, options: dict[str, Any]) -> None:
         key, project = options["agent"], options["project"]
@@ -115,19 +117,19 @@ class Command(RedlineCommand):
         if change.changes_file:
             self._show_diff(change, printable(change.file.real), full=full)
         else:
-            self.say(f"{printable(change.file.real)} stays as it is.")
+            self.say(f"{printable(change.file.real)} is not changed.")
         for remark in change.remarks:
             self.say(printable(remark), "yellow")
 
     def _show_diff(self, change: connections.ConfigurationChange, path: str, *, full: bool) -> None:
         diff = change.diff()
-        added, removed = (sum(line.sign == sign for line in diff) for sign in "+-")
+        added, deleted = (sum(line.sign == sign for line in diff) for sign in "+-")
         if change.is_new:
             self.say(f"{path} is a new file of {plural(added, 'line')}.")
         elif change.is_deletion:
-            self.say(f"{path} is deleted, with its {plural(removed, 'line')}.")
+            self.say(f"{path} is deleted, with its {plural(deleted, 'line')}.")
         else:
-            self.say(f"In {path}, {plural(added, 'line')} would be added and {plural(removed, 'line')} removed.")
+            self.say(f"In {path}, {plural(added, 'line')} would be added and {plural(deleted, 'line')} deleted.")
         if len(diff) > LINES_SHOWN and not full:
             self.say("--full shows them.")
             return

@@ -5,6 +5,7 @@ from django.core.management.base import CommandParser
 from sessions_app.agents.registry import READERS_HELP, fitting_reader
 from sessions_app.cli import LEAF_HELP, NEWEST, NEWEST_HELP, RedlineCommand, printable, text_lines
 from sessions_app.document.document import Document
+from sessions_app.earlier_names import with_earlier_names
 from sessions_app.sessionlog.context import ActiveContext, ContextSize, Message, significant
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput
@@ -29,8 +30,8 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", nargs="?", type="session", default=NEWEST, metavar="SESSION", help=NEWEST_HELP)
-        parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
-        parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
+        parser.add_argument("--branch", dest="leaf", metavar="ID", help=LEAF_HELP)
+        parser.add_argument("--open-as", dest="reader", default="", metavar="NAME", help=READERS_HELP)
         parser.add_argument(
             "--messages",
             action="store_true",
@@ -60,23 +61,23 @@ class Command(RedlineCommand):
         fitting = fitting_reader(reading.agent, branch, reading.reader)
         shown: dict[str, Any] = {
             "leafId": leaf_id,
-            "reader": reading.reader.name,
+            "openedAs": reading.reader.name,
             "kept": [message_json(message) for message in context.messages],
             "tokens": size.tokens,
             "basis": size.basis,
             "measuredBy": "index" if known is not None else "file",
-            "fittingReader": fitting or None,
+            "fitsOpenedAs": fitting or None,
         }
         if context.refused is not None:
             shown["refused"] = {"entryId": context.refused.entry.id, "reason": context.refused.reason}
         if options["messages"]:
             shown["messages"] = list(sent_messages(document, reading.agent, context))
             shown["reworded"] = reworded_entries(document, reading.agent, context)
-        self.show_json(shown)
+        self.show_json(with_earlier_names(shown, reader="openedAs", fittingReader="fitsOpenedAs"))
         if not self.as_json:
             texts = document.texts([message.source for message in context.messages])
             self.say(
-                f"Branch of {printable(leaf_id)}, read as {reading.reader.name} because {printable(reading.reason)}."
+                f"Branch of {printable(leaf_id)}, opened as {reading.reader.name} because {printable(reading.reason)}."
             )
             rows = [
                 [
@@ -94,8 +95,8 @@ class Command(RedlineCommand):
             self.say(f"{plural(len(context.messages), 'message')}, {size}, {measured}{rest}.")
             if fitting:
                 self.say(
-                    f"The provider reported far fewer tokens than {reading.reader.name} reads here; what "
-                    f"{fitting} reads fits. To read it so: --reader {fitting}.",
+                    f"The provider reported far fewer tokens than this context has. Opened as {fitting}, it has "
+                    f"about as many: use --open-as {fitting}.",
                     "yellow",
                 )
             if context.refused is not None:

@@ -18,10 +18,10 @@ from sessions_app.sessionlog.text import plural
 
 
 class Command(RedlineCommand):
-    help = "Index the configured roots, or the given files and directories."
+    help = "Index the sessions of all agents, or the given files and folders."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("paths", nargs="*", type="session", metavar="PATH", help=f"{SESSION_HELP}; or a directory")
+        parser.add_argument("paths", nargs="*", type="session", metavar="PATH", help=f"{SESSION_HELP}; or a folder")
         parser.add_argument("--rebuild", action="store_true", help="read every file again from its start")
         parser.add_argument("--texts", action="store_true", help="make their texts searchable as well, in one reading")
         parser.add_argument(
@@ -33,7 +33,7 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--follow",
             action="store_true",
-            help="index the configured roots, then follow changes until standard input closes; "
+            help="index the sessions of all agents, then follow changes until standard input closes; "
             "standard output reports them as lines of JSON",
         )
 
@@ -78,7 +78,7 @@ class Command(RedlineCommand):
         if options["paths"] or options["follow"] or options["rebuild"]:
             raise BadInput(
                 "bad_arguments",
-                "--salvage replaces the database and indexes the configured roots: it accepts neither PATH, nor "
+                "--salvage replaces the database and indexes the sessions of all agents: it accepts neither PATH, nor "
                 "--follow, nor --rebuild. Nothing was done.",
             )
         salvaged = salvage_database()
@@ -96,7 +96,7 @@ class Command(RedlineCommand):
         if options["paths"] or options["rebuild"] or options["texts"]:
             raise BadInput(
                 "bad_arguments",
-                "--follow applies to the configured roots and accepts neither PATH nor another flag. Nothing was done.",
+                "--follow is for the sessions of all agents: it accepts no PATH and no other flag. Nothing was done.",
             )
         # Imported here: no other use of this command watches files.
 

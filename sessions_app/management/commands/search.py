@@ -10,6 +10,7 @@ from sessions_app.search.pure.query import day_of
 from sessions_app.search.results import SearchHit, SearchResults, search
 from sessions_app.search.text_index import update_texts
 from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.passages import PassageState
 from sessions_app.sessionlog.text import one_line, plural
 from sessions_app.terminal import Column
 
@@ -19,7 +20,7 @@ COLUMNS: Final = (
     Column("AGENT", spare=True),
     Column("WHO", style="cyan"),
     Column("WHEN", spare=True),
-    Column("STATE", spare=True, styles={"struck": "yellow"}),
+    Column("STATE", spare=True, styles={"deleted": "yellow"}),
     Column("TEXT", cut="end"),
     Column("ENTRY", spare=True),
     Column("PATH", cut="start", spare=True),
@@ -88,7 +89,7 @@ def _row(session: Session, hit: SearchHit) -> list[str]:
         printable(session.agent_key or "?"),
         hit.who,
         hit.recorded_at.strftime("%Y-%m-%d %H:%M") if hit.recorded_at else "?",
-        hit.state.name.lower(),
+        "deleted" if hit.state is PassageState.STRUCK else hit.state.name.lower(),
         one_line(hit.text or hit.fault, TEXT_WIDTH),
         printable(hit.entry_id),
         printable(str(session.path)),

@@ -16,7 +16,7 @@ COLUMNS: Final = (
     Column("ENTRIES", right=True, spare=True),
     Column("SIZE", right=True, spare=True),
     Column("CONTEXT", right=True),
-    Column("DUE", styles={"due": "yellow", "overflow": "bold red"}),
+    Column("WINDOW", styles={"almost full": "yellow", "overflow": "bold red"}),
     Column("LAST USED"),
     Column("DAMAGED", right=True, spare=True),
     Column("BROKEN AT", cut="end", spare=True),
@@ -35,21 +35,23 @@ class Command(RedlineCommand):
         for root in Root.objects.exclude(unread="").order_by("pk"):
             self.stderr.write(f"{printable(root.path)}: {printable(root.unread)}")
         if not sessions:
-            self.say("No sessions are indexed. `redline index PATH` indexes the sessions in a directory.")
+            self.say(
+                "No sessions are indexed. `redline index` indexes those of all agents, or of a folder that you name."
+            )
         else:
             self.say_all(self.screen.table(COLUMNS, list(map(_row, sessions))))
 
 
 def _row(session: Session) -> list[str]:
     return [
-        one_line(session.title or "(no user message)", 80),
+        one_line(session.title or "(no message of yours)", 80),
         session.short_id,
         printable(Path(session.cwd).name if session.cwd else "?"),
         printable(session.agent_key or "?"),
         str(session.entry_count),
         f"{session.size / 1_000_000:.1f} MB",
         _gauge(session),
-        "overflow" if session.has_overflown else "due" if session.due else "",
+        "overflow" if session.has_overflown else "almost full" if session.due else "",
         f"{timezone.localtime(session.last_used):%Y-%m-%d %H:%M}" if session.last_used else "?",
         str(session.damage_count) if session.damage_count else "-",
         printable(session.broken_at) if session.broken else "-",

@@ -4,6 +4,7 @@ from django.core.management.base import CommandParser
 
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import LEAF_HELP, SESSION_HELP, RedlineCommand, printable
+from sessions_app.earlier_names import with_earlier_names
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.text import plural
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
@@ -21,28 +22,33 @@ COLUMNS: Final = (
 
 
 class Command(RedlineCommand):
-    help = "List the changes of a branch's context: compactions, summaries and edits, and what each removed."
+    help = "List the changes of a branch's context: compactions, summaries and edits, and what each deleted."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
-        parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
-        parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
+        parser.add_argument("--branch", dest="leaf", metavar="ID", help=LEAF_HELP)
+        parser.add_argument("--open-as", dest="reader", default="", metavar="NAME", help=READERS_HELP)
 
     def run(self, options: dict[str, Any]) -> None:
         document = self.open_document(options["path"], options["reader"])
         leaf_id, reading = options["leaf"] or document.leaf_id, document.reading
         found = timeline_of(document.branch(leaf_id), reading.reader)
         self.show_json(
-            {
-                "leafId": leaf_id,
-                "reader": reading.reader.name,
-                "points": [_point_json(point) for point in found.points],
-                "tokens": found.sizes[-1],
-            }
+            with_earlier_names(
+                {
+                    "leafId": leaf_id,
+                    "openedAs": reading.reader.name,
+                    "points": [_point_json(point) for point in found.points],
+                    "tokens": found.sizes[-1],
+                },
+                reader="openedAs",
+            )
         )
         if self.as_json:
             return
-        self.say(f"Branch of {printable(leaf_id)}, read as {reading.reader.name} because {printable(reading.reason)}.")
+        self.say(
+            f"Branch of {printable(leaf_id)}, opened as {reading.reader.name} because {printable(reading.reason)}."
+        )
         rows = [
             [
                 printable(point.last.id),
@@ -69,7 +75,7 @@ def _change(point: TimelinePoint) -> str:
 
 
 def _point_json(point: TimelinePoint) -> dict[str, Any]:
-    return {
+    document = {
         "entryId": point.last.id,
         "type": point.last.type,
         "isUndo": point.kind is EntryKind.UNDO,
@@ -77,6 +83,7 @@ def _point_json(point: TimelinePoint) -> dict[str, Any]:
         "timestamp": point.last.timestamp,
         "tokensBefore": point.tokens_before,
         "tokensAfter": point.tokens_after,
-        "removed": [message.entry.id for message in point.removed],
+        "deleted": [message.entry.id for message in point.removed],
         "returned": point.returned,
     }
+    return with_earlier_names(document, removed="deleted")

@@ -9,7 +9,7 @@ from sessions_app.server.running_server import API_TOKEN_FILE, api_token
 
 
 class Command(RedlineCommand):
-    help = "Print the API token, with which scripts start and follow runs."
+    help = "Print the API token, with which scripts start and follow plans."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--new", action="store_true", help="replace the token; the old one stops working")

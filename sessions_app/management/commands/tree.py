@@ -11,7 +11,7 @@ from sessions_app.storage.session_loader import LoadedSession
 
 
 class Command(RedlineCommand):
-    help = "Draw a session's branches, with labels, compactions and the leaf."
+    help = "Draw a session's branches, with labels, compactions and the entry after which the agent continues."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", nargs="?", type="session", default=NEWEST, metavar="SESSION", help=NEWEST_HELP)
@@ -77,7 +77,7 @@ def _mark(entry: Entry, named: Mapping[str, str], *, is_leaf: bool) -> str:
     if entry.is_compaction or entry.role == Role.BRANCH_SUMMARY:
         marks.append(printable(entry.type))
     if is_leaf:
-        marks.append("◀ leaf")
+        marks.append("◀ the agent continues here")
     return f"{printable(entry.id)} {', '.join(marks)}" if marks else ""
 
 

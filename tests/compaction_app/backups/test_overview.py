@@ -154,7 +154,7 @@ def test_the_commands_say_what_to_do_instead(redline, path, backup):
         assert refused.code != 0
         assert not missing(refused.err, "must not lose bytes", "Undo")
         assert "--yes" not in refused.err
-        assert "Would be removed" not in refused.out
+        assert "Would be deleted" not in refused.out
 
 
 def test_a_lost_session_is_restored_as_any_other(browser, page, path, backup):

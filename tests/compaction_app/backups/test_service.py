@@ -332,7 +332,7 @@ def test_newer_lines_are_listed_and_need_their_own_confirmation(redline, path, b
     assert (at_once.code, "--yes --drop-newer`" in at_once.err) == (5, True)
     refused = redline.call("restore", backup, "--yes")
     assert refused.code == 5
-    assert "Would be removed: line 30 n1 user" in refused.out
+    assert "Would be deleted: line 30 n1 user" in refused.out
     assert "--drop-newer" in refused.err
     assert redline.call("restore", backup, "--yes", "--unverified", "--json").error == "newer_entries"
     assert snapshot(path.parent) == before
@@ -341,7 +341,7 @@ def test_newer_lines_are_listed_and_need_their_own_confirmation(redline, path, b
     assert Path(done.json["previousBackup"]).read_bytes() == before["s.jsonl"]
     path.write_bytes(before["s.jsonl"])
     shown = redline.call("restore", backup, "--yes", "--drop-newer", "--live").out
-    assert "Removed: line 30 n1 user" in shown
+    assert "Deleted: line 30 n1 user" in shown
     assert "Would be" not in shown
 
 

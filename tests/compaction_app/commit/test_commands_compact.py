@@ -163,7 +163,7 @@ def test_the_users_settings_are_the_defaults(redline, path):
 def test_wrong_parameters_are_bad_input(redline, path):
     before = snapshot(path.parent)
     for name, value, code in (
-        ("--writer", "context-edit", "unknown_writer"),
+        ("--save-as", "context-edit", "unknown_writer"),
         ("--ratio", "0", "bad_ratio"),
         ("--ratio", "1", "bad_ratio"),
         ("--ratio", "-0.5", "bad_ratio"),
@@ -171,24 +171,24 @@ def test_wrong_parameters_are_bad_input(redline, path):
         ("--preserve-recent", "-1", "bad_preserve_recent"),
         ("--preserve-recent", "1.5", "bad_arguments"),
         ("--planner", "oracle", "unknown_planner"),
-        ("--leaf", "nowhere", "unknown_entry"),
+        ("--branch", "nowhere", "unknown_entry"),
     ):
         ended = redline.call("compact", path, "--yes", "--json", name, value)
         assert (ended.code, ended.error) == (2, code), (name, value)
-    ended = redline.call("compact", path, "--dry-run", "--json", "--writer", "context-edit")
+    ended = redline.call("compact", path, "--dry-run", "--json", "--save-as", "context-edit")
     assert "It honours context-compaction, fork." in ended.json["error"]["message"]
     assert snapshot(path.parent) == before
 
 
 def test_without_an_installed_agent_a_reader_can_be_chosen_for_a_writer(redline, path, monkeypatch):
     monkeypatch.setattr("sessions_app.agents.registry.installed_version", {}.get)
-    before, writer = path.read_bytes(), ["--writer", "context-compaction"]
+    before, writer = path.read_bytes(), ["--save-as", "context-compaction"]
     ended = redline.call("compact", path, "--yes", "--json", *writer)
-    assert ended.refused("--reader atomic-0.8") == "2 unknown_writer"
-    ended = redline.call("compact", path, "--dry-run", "--json", "--reader", "claude-code")
+    assert ended.refused("--open-as atomic-0.8") == "2 unknown_writer"
+    ended = redline.call("compact", path, "--dry-run", "--json", "--open-as", "claude-code")
     assert ended.refused("atomic-0.8") == "2 unknown_reader"
-    chosen = redline.call("compact", path, "--dry-run", "--json", *writer, "--reader", "atomic-0.8").json
-    assert (chosen["needs"], "--reader=atomic-0.8" in chosen["to_write"]) == (["--yes"], True)
+    chosen = redline.call("compact", path, "--dry-run", "--json", *writer, "--open-as", "atomic-0.8").json
+    assert (chosen["needs"], "--open-as=atomic-0.8" in chosen["to_write"]) == (["--yes"], True)
     assert Session.objects.get().reader == "", "a dry run keeps no choice"
     written = redline.call(*shlex.split(chosen["to_write"])[1:], "--json")
     assert (written.code, written.json["writer"]) == (0, "context-compaction"), written
@@ -213,9 +213,9 @@ def test_every_deletion_is_shown_with_its_reason(redline, path):
         assert row.startswith(target["entryId"])
         assert reason in row
     tokens, percent = planned["tokens"], planned["stats"]["percentReduction"]
-    assert tokens["struck"] == tokens["before"] - tokens["after"]
+    assert tokens["deleted"] == tokens["before"] - tokens["after"]
     figures = " ".join(shown)
-    assert f"go, about {significant(tokens['struck']):,} tokens. The context has " in figures
+    assert f"objects, about {significant(tokens['deleted']):,} tokens. The context has " in figures
     assert f"By the agent's own count that is {percent}%; the target is 50%, about " in figures
 
 
@@ -357,7 +357,7 @@ def test_a_session_that_was_just_used_is_asked_about_in_the_same_question(redlin
         code, screen = on_terminal(answer, "undo", path)
         assert (code, JUST_USED.format("Undo this") in screen) == (0, True), screen
         make_live(path)
-        code, screen = on_terminal(answer, "navigate", path, "--label", "e1", "here")
+        code, screen = on_terminal(answer, "move", path, "--label", "e1", "here")
         assert (code, JUST_USED.format("Write this") in screen) == (0, True), screen
 
 
@@ -365,7 +365,7 @@ def test_an_answer_that_would_not_be_enough_is_not_requested(path):
     command = ["sh", "-c", 'exec 9>>"$0"; echo; read line', str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        for more in ([], ["--writer", "context-compaction"], ask_too_much(path)):
+        for more in ([], ["--save-as", "context-compaction"], ask_too_much(path)):
             code, screen = on_terminal("y\n", "compact", path, *more)
             assert (code, "[y/N]" in screen, "--yes --live" in screen) == (5, False, True), screen
         process.communicate(b"\n")
@@ -416,7 +416,7 @@ def make_live(path: Path) -> list[str]:
 
 def make_another_branch(path: Path) -> list[str]:
     place(path, path.read_bytes() + session_bytes([message("b1", "e3", user("Otherwise."))]))
-    return ["--leaf", "e27"]
+    return ["--branch", "e27"]
 
 
 def tear_the_last_line(path: Path) -> list[str]:
@@ -492,18 +492,18 @@ def test_a_plan_uses_the_same_reader_as_its_commit(redline, tmp_path):
     path = place(tmp_path / "guessed.jsonl", session_bytes(working_session()))
     log = load_session(path).log
     writer = next(writer.name for writer in reading_of(path, log.entries, log.state).writers if writer.appends)
-    redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8", "--writer", writer).ok()
-    again = redline.call("compact", path, "--ratio", "0.5", "--writer", writer).out
+    redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8", "--save-as", writer).ok()
+    again = redline.call("compact", path, "--ratio", "0.5", "--save-as", writer).out
     assert not missing(again, "a guess", "--not-honoured")
     Session.objects.update(reader="pi")
-    assert not missing(redline.call("compact", path, "--ratio", "0.5").out, "Read as pi,", "Writer: context-edit.")
+    assert not missing(redline.call("compact", path, "--ratio", "0.5").out, "Opened as pi,", "Saved as context-edit.")
 
 
 def test_a_fork_is_written_beside_the_session(redline, path):
     before = path.read_bytes()
-    written = redline.call("compact", path, "--yes", "--writer", "fork", "--json").ok()
+    written = redline.call("compact", path, "--yes", "--save-as", "fork", "--json").ok()
     new = Path(written.json["created"])
     assert (written.json["writer"], new.parent) == ("fork", path.parent)
     assert json.loads(new.read_bytes().splitlines()[0])["id"] == written.json["entryId"]
     assert path.read_bytes() == Path(written.json["backupPath"]).read_bytes() == before
-    assert "Continue there with: atomic --session" in redline.call("compact", path, "--yes", "--writer", "fork").out
+    assert "Continue there with: atomic --session" in redline.call("compact", path, "--yes", "--save-as", "fork").out

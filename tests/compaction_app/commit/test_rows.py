@@ -81,7 +81,7 @@ def test_nothing_is_written_once_opencode_2_uses_the_database(scene, redline, ta
     for attempt in attempts:
         assert refusal(attempt, words) == "2 read_only_agent"
     assert scene.rows() == before
-    for command in ("context", "tree", "doctor", "timeline", "certify"):
+    for command in ("context", "tree", "health", "timeline", "check"):
         done = redline.call(command, scene.path, "--json")
         assert (done.code, words in done.err) == (0, True), command
     assert scene.rows() == before
@@ -198,7 +198,7 @@ def long_scene(redline):
 
 
 def test_commands_that_read_take_the_path_of_a_session(redline, long_scene):
-    for command in ("context", "tree", "certify", "timeline", "doctor", "backups"):
+    for command in ("context", "tree", "check", "timeline", "health", "backups"):
         assert redline.call(command, long_scene.path).code == 0, command
     assert redline.call("index", long_scene.path.parents[1]).code == 0
     assert "A title" in redline.call("sessions").out
@@ -206,7 +206,7 @@ def test_commands_that_read_take_the_path_of_a_session(redline, long_scene):
 
 @pytest.mark.parametrize("writer", ["delete", "fork"])
 def test_a_plan_is_committed_and_undone(redline, long_scene, writer):
-    done = redline.call("compact", long_scene.path, "--yes", "--writer", writer).ok()
+    done = redline.call("compact", long_scene.path, "--yes", "--save-as", writer).ok()
     assert long_scene.rows() != long_scene.before
     assert "must reload" not in done.out
     undone = redline.call("undo", long_scene.path, "--yes").ok()
@@ -387,10 +387,10 @@ def test_what_a_transaction_wrote_is_undone_through_the_server(scene, writer):
 
 def test_the_command_says_what_the_server_does_not_do(redline, scene, served):
     longer = worked_session(scene.store, turns=8, session_id="ses_2")
-    shown = redline.call("compact", longer, "--dry-run", "--writer", "delete")
+    shown = redline.call("compact", longer, "--dry-run", "--save-as", "delete")
     assert f"through the OpenCode server at {served.url}" in shown.out
     assert "OpenCode may compact at the next prompt" in shown.out
-    redline.call("compact", longer, "--yes", "--live", "--writer", "delete").ok()
+    redline.call("compact", longer, "--yes", "--live", "--save-as", "delete").ok()
     assert f"through the server at {served.url}" in redline.call("undo", longer, "--yes", "--live").out
 
 

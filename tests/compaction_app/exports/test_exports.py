@@ -182,7 +182,7 @@ def test_the_command_writes_a_new_file_of_a_branch_or_a_view(redline, tmp_path):
     assert "Not that." in output.read_text()
     assert redline.call("export", path, "--output", output, "--format", "html", "--json").refusal == "2 exists"
     branch = tmp_path / "e4.jsonl"
-    done = redline.call("export", path, "--format", "jsonl", "--leaf", "e4", "--output", branch, "--json")
+    done = redline.call("export", path, "--format", "jsonl", "--branch", "e4", "--output", branch, "--json")
     assert (done.json["leafId"], done.json["bytes"]) == ("e4", len(branch.read_bytes()))
     lines = [json.loads(line)["id"] for line in branch.read_bytes().splitlines()]
     assert lines == [HEADER["id"], "e1", "e2", "e3", "e4"]

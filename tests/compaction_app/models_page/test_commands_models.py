@@ -23,7 +23,7 @@ def added(redline: Installation, model: str = "acme/m-1", *more: str) -> Any:
     return redline.call("models", "add", model, *HERE, *more, "--json").ok().json
 
 
-def test_a_model_is_added_with_its_provider_and_a_second_one_without_which_is_removed_alone(redline):
+def test_a_model_is_added_with_its_provider_and_a_second_one_without_which_is_deleted_alone(redline):
     document = added(redline, "acme/vendor/m-1", "--thinking", "high,low", "--price-in", "3", "--price-out", "15")
     limits = {"window": 100_000, "outputLimit": 8_000, "thinking": ["low", "high"]}
     prices = {"input": 3.0, "output": 15.0, "cacheRead": None, "cacheWrite": None}
@@ -35,9 +35,9 @@ def test_a_model_is_added_with_its_provider_and_a_second_one_without_which_is_re
     assert not missing(redline.call("models", "list").out, "acme/vendor/m-1", "ready")
     assert (redline.call("models", "add", "acme/m-2", *LIMITS).code, PlannerModel.objects.count()) == (0, 2)
     assert redline.call("models", "add", "acme/m-3", *LIMITS, "--base-url", URL, "--json").refusal == "2 known_provider"
-    ended = redline.call("models", "remove", "acme/m-2", "--json")
-    assert (ended.code, ended.json) == (0, {"removed": ["acme/m-2"]})
-    assert redline.call("models", "remove", "acme/m-2", "--json").error == "unknown_planner"
+    ended = redline.call("models", "delete", "acme/m-2", "--json")
+    assert (ended.code, ended.json) == (0, {"deleted": ["acme/m-2"], "removed": ["acme/m-2"]})
+    assert redline.call("models", "delete", "acme/m-2", "--json").error == "unknown_planner"
     assert Provider.objects.exists()
 
 
@@ -72,13 +72,13 @@ def test_a_key_from_a_variable_is_kept_for_its_host_only_and_goes_with_its_provi
     assert stat.S_IMODE((redline.data / "keys.json").stat().st_mode) == 0o600
     assert KEY not in redline.call("models", "list", "--json").out
     assert f"…{KEY[-4:]}" in redline.call("models", "list").out
-    assert redline.call("models", "remove", "acme", "--json").refusal == "5 remove_provider"
+    assert redline.call("models", "delete", "acme", "--json").refusal == "5 remove_provider"
     assert PlannerModel.objects.exists()
-    ended = redline.call("models", "remove", "acme", "--yes", "--json")
-    assert (ended.code, ended.json) == (0, {"removed": ["acme", "acme/m-1"]})
+    ended = redline.call("models", "delete", "acme", "--yes", "--json")
+    assert (ended.code, ended.json) == (0, {"deleted": ["acme", "acme/m-1"], "removed": ["acme", "acme/m-1"]})
     assert not Provider.objects.exists()
     assert read_keys(redline.data) == {}
-    assert redline.call("models", "remove", "anthropic", "--yes", "--json").error == "unknown_provider"
+    assert redline.call("models", "delete", "anthropic", "--yes", "--json").error == "unknown_provider"
 
 
 def test_a_key_comes_from_standard_input(redline, monkeypatch):

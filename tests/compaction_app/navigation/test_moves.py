@@ -1,5 +1,5 @@
 """Promises of labels and moves: one line, the context that was shown, a backup, an entry of the audit log, and back; a
-hook sees a move, can prevent it, and a failing one does; `redline navigate` does the same."""
+hook sees a move, can prevent it, and a failing one does; `redline move` does the same."""
 
 import hashlib
 import json
@@ -306,44 +306,44 @@ def test_a_label_that_cannot_be_written_prevents_the_move(path, connect):
 
 
 @pytest.mark.parametrize(
-    "step", [("--move", "e4"), ("--label", "e4", "here"), ("--fork", "e4")], ids=lambda step: step[0]
+    "step", [("--to", "e4"), ("--label", "e4", "here"), ("--fork", "e4")], ids=lambda step: step[0]
 )
 def test_it_says_what_would_happen_and_needs_a_confirmation(redline, talk, step):
-    before, refused = snapshot(talk.path.parent), redline.call("navigate", talk.path, *step)
+    before, refused = snapshot(talk.path.parent), redline.call("move", talk.path, *step)
     assert (refused.code, "would" in refused.out, "--yes" in refused.err) == (5, True, True)
-    dry = redline.call("navigate", talk.path, *step, "--dry-run", "--json")
+    dry = redline.call("move", talk.path, *step, "--dry-run", "--json")
     assert (dry.code, dry.json["needs"]) == (0, ["--yes"])
     assert snapshot(talk.path.parent) == before
 
 
 def test_it_moves_and_gives_the_message_again(redline, talk):
-    moved = redline.call("navigate", talk.path, "--move", "e3", "--yes", "--json")
+    moved = redline.call("move", talk.path, "--to", "e3", "--yes", "--json")
     assert (moved.json["written"], moved.json["again"]) == (True, "The first way.")
     assert moved.json["leafId"] == load_session(talk.path).leaf_id
     assert Path(moved.json["backup"]).exists()
     assert len(talk.context()) == 2
-    assert redline.call("navigate", talk.path, "--move", moved.json["previousLeafId"], "--yes").code == 0
+    assert redline.call("move", talk.path, "--to", moved.json["previousLeafId"], "--yes").code == 0
     assert talk.context() == talk.context(leaf_id="e6")
 
 
 def test_it_labels_and_removes_a_label_and_takes_one_step_at_a_time(redline, talk):
-    assert redline.call("navigate", talk.path, "--label", "e3", "better", "--yes").code == 0
+    assert redline.call("move", talk.path, "--label", "e3", "better", "--yes").code == 0
     assert dict(labels(load_session(talk.path).tree)) == {"e3": "better"}
-    assert redline.call("navigate", talk.path, "--label", "e3", " ", "--yes", "--json").error == "bad_label"
-    assert redline.call("navigate", talk.path, "--unlabel", "e3", "--yes").code == 0
+    assert redline.call("move", talk.path, "--label", "e3", " ", "--yes", "--json").error == "bad_label"
+    assert redline.call("move", talk.path, "--unlabel", "e3", "--yes").code == 0
     assert not labels(load_session(talk.path).tree)
-    assert redline.call("navigate", talk.path, "--move", "e4", "--unlabel", "e4", "--json").refusal == "2 bad_arguments"
+    assert redline.call("move", talk.path, "--to", "e4", "--unlabel", "e4", "--json").refusal == "2 bad_arguments"
 
 
 def test_it_forks_before_what_a_user_says(redline, talk):
     with unchanged(talk.path):
-        made = redline.call("navigate", talk.path, "--fork", "e3", "--yes", "--json")
+        made = redline.call("move", talk.path, "--fork", "e3", "--yes", "--json")
         assert made.json["again"] == "The first way."
     assert [entry.id for entry in load_session(Path(made.json["created"])).tree.entries] == ["e1", "e2"]
-    assert "Continue there with: pi --session" in redline.call("navigate", talk.path, "--fork", "e4", "--yes").out
+    assert "Continue there with: pi --session" in redline.call("move", talk.path, "--fork", "e4", "--yes").out
 
 
 def test_a_session_in_use_needs_its_flag(redline, talk):
     talk.path.touch()
-    assert redline.call("navigate", talk.path, "--move", "e4", "--yes", "--json").refusal == "5 session_live"
-    assert redline.call("navigate", talk.path, "--move", "e4", "--yes", "--live").code == 0
+    assert redline.call("move", talk.path, "--to", "e4", "--yes", "--json").refusal == "5 session_live"
+    assert redline.call("move", talk.path, "--to", "e4", "--yes", "--live").code == 0

@@ -236,7 +236,7 @@ def test_the_documented_module_does_what_the_document_says(redline, own):
     assert [target["entryId"] for target in supplied.json["deletedTargets"]] == ["e3", "e2"]
     assert supplied.json["reasons"] == [
         "supplied by my_hooks.delete_listings: it is a directory listing",
-        "goes with the other side of its tool call",
+        "deleted with the other side of its tool call",
     ]
 
 
@@ -585,7 +585,7 @@ def test_receivers_learn_that_a_hook_supplied_the_plan(redline, path):
 
 def test_a_receiver_learns_the_new_session_of_a_fork(redline, path):
     received = heard(session_compact)
-    ended = redline.call("compact", path, "--yes", "--json", "--writer", "fork").ok()
+    ended = redline.call("compact", path, "--yes", "--json", "--save-as", "fork").ok()
     (sent,) = received
     assert (sent["entries"], str(sent["created"])) == ([], ended.json["created"])
 

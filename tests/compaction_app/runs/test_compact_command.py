@@ -87,7 +87,7 @@ def test_a_dry_run_and_a_plan_that_could_never_be_written_leave_no_run(redline, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(["--leaf", "nowhere"], "unknown_entry"), (["--planner", "x"], "unknown_planner")]
+    ("arguments", "code"), [(["--branch", "nowhere"], "unknown_entry"), (["--planner", "x"], "unknown_planner")]
 )
 def test_a_mistake_in_the_arguments_leaves_no_run(redline, path, arguments, code):
     assert redline.call("compact", path, "--json", *arguments).error == code

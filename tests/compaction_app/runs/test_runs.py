@@ -207,7 +207,7 @@ def killed(session: Session, redline: Installation, provider: ScriptedProvider) 
     """A run whose worker, a separate process, was killed after its first deletions: its model sends nothing more."""
     add_scripted(provider, "stalls")
     run = started(session, "scripted/stalls")
-    child = redline.start("worker", "--run", run.pk)
+    child = redline.start("worker", "--plan", run.pk)
     wait_until(Proposal.objects.filter(run=run).exists)
     child.kill()
     child.communicate()
@@ -385,7 +385,7 @@ def test_the_log_says_where_a_worker_failed_and_nothing_of_what_it_read(session,
     stubborn(Mock(side_effect=ValueError("a secret of the session")))
     run = started(session, "stubborn")
     with kept_log(redline.data) as path:
-        ended = redline.call("worker", "--run", run.pk)
+        ended = redline.call("worker", "--plan", run.pk)
     seen = path.read_text(encoding="utf-8")
     assert ended.code == 1
     assert not missing(seen, f"run {run.pk} failed", "test_runs.py", "  ValueError\n")

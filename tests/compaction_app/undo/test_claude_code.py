@@ -176,7 +176,7 @@ def test_a_session_of_an_old_client_is_forked_and_gets_no_boundary(redline, scen
     assert [writer.name for writer in CompactForm(row, {}).writers] == ["fork"]
     with pytest.raises(BadInput, match=r"version 2\.1\.112 .* Continue the session once"):
         start_run(row, planner="embedded", requested_parameters={}, writer="boundary")
-    assert redline.call("compact", scene.path, "--yes", "--writer", "boundary", "--json").refusal == "2 refused_writer"
+    assert redline.call("compact", scene.path, "--yes", "--save-as", "boundary", "--json").refusal == "2 refused_writer"
     assert refusal(lambda: commit(approved_before, YES, datetime.now(UTC))) == "2 refused_writer"
     assert scene.path.read_bytes() == content
     made = commit(approve(scene, ""), YES, datetime.now(UTC))

@@ -187,7 +187,7 @@ def test_the_command_undoes_the_latest_compaction(redline, compacted):
     assert done.json["undone"] is True
     assert compacted.context() == before
     if committed.made.created is not None:
-        assert done.json["removed"] == str(committed.made.created)
+        assert done.json["deleted"] == str(committed.made.created)
         assert not committed.made.created.exists()
     else:
         assert (done.json["way"], done.json["entryId"]) == ("leaf", load_session(compacted.path).leaf_id)

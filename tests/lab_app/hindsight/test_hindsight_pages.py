@@ -169,13 +169,13 @@ def test_hostile_names_are_inert(browser, idle_root, hostile):
 
 
 def test_the_command_sums_up_the_index(redline, idle_root, url):
-    found = redline.call("hindsight", "--json").json
+    found = redline.call("costs", "--json").json
     assert found["total"]["compactions"] == 1
-    assert found["total"]["sentAgain"] == CompactionCost.objects.get().sent
+    assert found["total"]["readAgain"] == CompactionCost.objects.get().sent
     assert [row["agent"] for row in found["agents"]] == ["atomic"]
     assert [row["month"] for row in found["months"]] == ["2026-02"]
-    assert redline.call("hindsight", "--update", "--json").json == {"sessions": 0}
-    assert "2026-02" in redline.call("hindsight").out
+    assert redline.call("costs", "--update", "--json").json == {"sessions": 0}
+    assert "2026-02" in redline.call("costs").out
 
 
 def test_prices_give_money(browser, idle_root, settings):
@@ -259,7 +259,7 @@ def test_sessions_of_other_agents(redline, tmp_path, settings, agent, recorded, 
     settings.REDLINE = Configuration(roots=[RootSetting(path=root, agent=agent)])
     path = place(root / f"rollout-2026-01-05T10-00-00-{rollouts.THREAD}.jsonl", recorded().content)
     index_roots()
-    ((found,),) = [one["compactions"] for one in redline.call("hindsight", path, "--json").json["sessions"]]
+    ((found,),) = [one["compactions"] for one in redline.call("costs", path, "--json").json["sessions"]]
     assert [one["kind"] for one in found["fetched"]] == [kind]
     assert found["requests"] == 2
     assert [(one["reference"], one["way"]) for one in found["returned"]][-1] == ("value_007", "fetched")
@@ -271,5 +271,5 @@ def test_sessions_of_other_agents(redline, tmp_path, settings, agent, recorded, 
 def test_names_that_cannot_be_printed_are_shown(browser, redline, idle_root):
     address = add(idle_root, "a.jsonl", talk(path=f"src/\ud800 a\x00b \u202eyp.a\n{'é' * 500}.py"))
     assert browser.get(f"{address}/hindsight").status_code == 200
-    assert redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--entry", "e7").code == 0
-    assert redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--json").json["sessions"]
+    assert redline.call("costs", idle_root / "a.jsonl", "--open-as", "pi", "--entry", "e7").code == 0
+    assert redline.call("costs", idle_root / "a.jsonl", "--open-as", "pi", "--json").json["sessions"]

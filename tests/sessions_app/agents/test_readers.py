@@ -496,8 +496,8 @@ def test_without_an_installed_agent_the_lines_tell_the_version(agent, recorded, 
 @pytest.mark.parametrize("known", [{}, {"agent": "atomic"}])
 def test_a_writer_that_other_versions_honour_is_refused_with_the_way_to_it(known):
     reading = chosen_for(user("x"), **known)
-    words = ("--reader atomic-0.8", reading.reason)
+    words = ("--open-as atomic-0.8", reading.reason)
     assert refusal(lambda: reading.writer("context-compaction"), *words) == "2 unknown_writer"
     with pytest.raises(BadInput) as caught:
         reading.writer("boundary")
-    assert "--reader" not in caught.value.message, "no reader of this format honours it"
+    assert "--open-as" not in caught.value.message, "no reader of this format honours it"

@@ -54,7 +54,7 @@ def test_a_session_is_named_by_a_short_id_by_its_own_or_by_its_number(redline, t
 def test_every_command_that_reads_a_session_takes_its_id(redline):
     taking = {name for name, one in completion._commands() if one.takes_session}
     assert set(commands()) - taking == {
-        *("address", "ask", "audit", "bench", "check_vectors", "completion", "connect", "fake_provider"),
+        *("address", "ask", "audit", "check_vectors", "completion", "connect", "fake_provider"),
         *("models", "restore", "review", "search", "serve", "sessions", "token", "worker"),
     }
 

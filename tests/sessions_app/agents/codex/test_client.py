@@ -78,7 +78,7 @@ def certified(redline, thread, tmp_path):
     """Certifies the thread, or another file, by a client that does this."""
 
     def certify(does: str, *options: str, path: Path = thread) -> Any:
-        return redline.call("certify", path, *options, "--client", program(tmp_path, PROGRAM + does))
+        return redline.call("check", path, *options, "--client", program(tmp_path, PROGRAM + does))
 
     return certify
 
@@ -133,7 +133,7 @@ def test_a_client_that_cannot_be_used_is_not_a_difference(certified):
 
 
 def test_a_copy_with_another_name_and_another_entry_than_the_last_are_not_continued(certified, thread):
-    middle = certified(HONEST, "--leaf", "2", "--json").json["client"]
+    middle = certified(HONEST, "--branch", "2", "--json").json["client"]
     renamed = certified(HONEST, "--json", path=thread.rename(thread.with_name("notes.jsonl"))).json["client"]
     for found, words in ((middle, "at its last entry"), (renamed, "has no thread id")):
         assert (found["outcome"], words in found["detail"]) == ("failed", True)

@@ -246,14 +246,14 @@ def _ids(document: Any) -> set[str]:
 def test_an_export_is_compacted_in_a_new_one_and_that_is_undone(redline, store, tmp_path):
     made = backdate(exported(worked_session(store, turns=6), tmp_path / "export.json"))
     before = made.read_bytes()
-    refused = redline.call("compact", made, "--yes", "--writer", "delete")
+    refused = redline.call("compact", made, "--yes", "--save-as", "delete")
     assert "This is an export, not a session in OpenCode's database" in refused.err
     done = redline.call("compact", made, "--yes")
     (forked,) = tmp_path.glob("ses_*.json")
     assert f"opencode import {forked}" in done.out
     assert made.read_bytes() == before
     assert len(context_of(load_session(forked)).messages) < len(context_of(load_session(made)).messages)
-    assert redline.call("certify", forked).code == 0
+    assert redline.call("check", forked).code == 0
     assert redline.call("undo", made, "--yes").code == 0
     assert not forked.exists()
     assert made.read_bytes() == before

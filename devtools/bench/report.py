@@ -1,7 +1,9 @@
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+"""All benchmarks by name, and the table of what they measure."""
 
-from django.core.management.base import CommandParser
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from devtools.bench import (
     certificates,
@@ -20,9 +22,9 @@ from devtools.bench import (
     written_plans,
 )
 from devtools.bench.figures import Figure
-from sessions_app.cli import CHECK_FAILED, RedlineCommand
+from sessions_app.cli import Progress, printable
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.terminal import Column
+from sessions_app.terminal import Column, Screen
 
 BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "start": start.start,
@@ -58,26 +60,27 @@ COLUMNS: Final = (
 )
 
 
-class Command(RedlineCommand):
-    help = "Measure the performance figures that Redline promises, and compare each with its limit."
+def measure(names: Sequence[str], *, as_json: bool = False) -> bool:
+    """Measure the named figures, or all of them, and print each with its limit. Returns whether all limits hold.
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BENCHMARKS)} (default: all)")
-
-    def run(self, options: dict[str, Any]) -> int | None:
-        unknown = [name for name in options["names"] if name not in BENCHMARKS]
-        if unknown:
-            raise BadInput(
-                "unknown_benchmark", f"There is no benchmark {unknown[0]}. Known are {', '.join(BENCHMARKS)}."
-            )
-        figures = []
-        for name in options["names"] or BENCHMARKS:
-            self.progress.show(name)
-            figures += list(BENCHMARKS[name]())
-        self.progress.clear()
-        self.say_all(self.screen.table(COLUMNS, list(map(_row, figures))), paged=False)
-        self.show_json({"figures": [figure.to_json() for figure in figures]})
-        return CHECK_FAILED if any(figure.passed is False for figure in figures) else None
+    Raises BadInput `unknown_benchmark`.
+    """
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        raise BadInput(
+            "unknown_benchmark",
+            f"There is no benchmark {printable(unknown[0])}. Nothing was measured. Known are {', '.join(BENCHMARKS)}.",
+        )
+    progress, figures = Progress(), list[Figure]()
+    for name in names or BENCHMARKS:
+        progress.show(name)
+        figures += BENCHMARKS[name]()
+    progress.clear()
+    if as_json:
+        sys.stdout.write(json.dumps({"figures": [figure.to_json() for figure in figures]}) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in Screen(sys.stdout).table(COLUMNS, list(map(_row, figures))))
+    return all(figure.passed is not False for figure in figures)
 
 
 def _row(figure: Figure) -> list[str]:

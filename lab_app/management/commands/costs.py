@@ -10,6 +10,7 @@ from lab_app.hindsight.views import Sums, view_overview
 from lab_app.pure.hindsight import Hindsight, Way, hindsights
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
+from sessions_app.earlier_names import with_earlier_names
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.text import one_line, plural
 from sessions_app.terminal import Column
@@ -18,40 +19,43 @@ COLUMNS: Final = (
     Column("COMPACTION"),
     Column("WHEN"),
     Column("REQUESTS", right=True),
-    Column("REMOVED", right=True),
-    Column("NOT SENT", right=True),
-    Column("FETCHED AGAIN", right=True),
-    Column("SENT AGAIN", right=True),
+    Column("DELETED", right=True),
+    Column("SAVED", right=True),
+    Column("FETCHED", right=True),
+    Column("READ AGAIN", right=True),
     Column("FILES", right=True),
-    Column("FROM MEMORY", right=True),
+    Column("RECALLED NAMES", right=True),
 )
 SUM_COLUMNS: Final = (
     Column("COMPACTIONS", right=True),
-    Column("NOT SENT", right=True),
-    Column("FETCHED AGAIN", right=True),
-    Column("SENT AGAIN", right=True),
+    Column("SAVED", right=True),
+    Column("FETCHED", right=True),
+    Column("READ AGAIN", right=True),
     Column("SHARE", right=True),
     Column("FILES", right=True),
-    Column("FROM MEMORY", right=True),
-    Column("SAVED", right=True),
+    Column("RECALLED NAMES", right=True),
+    Column("WORTH", right=True),
     Column("COST", right=True),
 )
 NOT_KNOWN: Final = (
-    "Counted up to the next change of the context. It cannot be known what would have been read again anyway."
+    "SAVED: tokens left out of each later request. READ AGAIN: what was fetched again, times the requests that had it "
+    "then. Counted up to the next change of the context. It cannot be known what would have been read again anyway."
 )
 WAYS: Final = {
     Way.MEMORY: "written again from memory, or as a guess",
     Way.FETCHED: "written again after a tool had shown them",
-    Way.SHOWN: "written again after the user or the agent had shown them",
+    Way.SHOWN: "written again after you or the agent had shown them",
 }
+EARLIER_SUMS: Final = {"notSent": "saved", "sentAgain": "readAgain"}
+"""The present field of the JSON for each earlier one."""
 WIDTH: Final = 90
 """The maximum number of characters shown of a path, a command or a name."""
 
 
 class Command(RedlineCommand):
     help = (
-        "Show what compactions, Redline's and the agents' own, cost in what followed them: what had gone and was "
-        "fetched again, and what the assistant wrote again without having seen it."
+        "Show what compactions cost, Redline's and the agents' own: what was deleted and read again, and which names "
+        "the model recalled without having seen them again."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -63,7 +67,7 @@ class Command(RedlineCommand):
             help=f"{SESSION_HELP} (default: all indexed sessions)",
         )
         parser.add_argument("--entry", default="", metavar="ID", help="one compaction, with everything that came back")
-        parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
+        parser.add_argument("--open-as", dest="reader", default="", metavar="NAME", help=READERS_HELP)
         parser.add_argument(
             "--update",
             action="store_true",
@@ -79,7 +83,7 @@ class Command(RedlineCommand):
             return None
         if options["update"]:
             raise BadInput(
-                "bad_arguments", "--update is for all indexed sessions and accepts no PATH. Nothing was done."
+                "bad_arguments", "--update is for all indexed sessions and accepts no SESSION. Nothing was done."
             )
         found = [(path, self._look_back(path, options)) for path in options["paths"]]
         every = [one for _, looks in found for one in looks]
@@ -88,7 +92,7 @@ class Command(RedlineCommand):
                 "sessions": [
                     {"path": str(path), "compactions": [_json(one) for one in looks]} for path, looks in found
                 ],
-                "total": _sums(every),
+                "total": with_earlier_names(_sums(every), **EARLIER_SUMS),
             }
         )
         if self.as_json:
@@ -105,7 +109,7 @@ class Command(RedlineCommand):
 
     def _of_index(self, options: dict[str, Any]) -> None:
         if options["entry"] or options["reader"]:
-            raise BadInput("bad_arguments", "--entry and --reader need a PATH. Nothing was done.")
+            raise BadInput("bad_arguments", "--entry and --open-as need a SESSION. Nothing was done.")
         self.open_database()
         now = timezone.now()
         looked_at = update(now, lambda done, total: self.progress.show(f"{done:,} of {plural(total, 'session')}"))
@@ -146,8 +150,9 @@ class Command(RedlineCommand):
             return
         sums = _sums(found)
         self.say(
-            f"{plural(len(found), 'compaction')}. Tokens not sent: {sums['notSent']:,}. Fetched again: "
-            f"{sums['fetchedAgain']:,}, which with all later requests made {sums['sentAgain']:,} sent tokens."
+            f"{plural(len(found), 'compaction')} saved {plural(sums['saved'], 'token')}. "
+            f"{plural(sums['readAgain'], 'token')} of them came back: {sums['fetchedAgain']:,} were fetched again, and "
+            "later requests had them too."
         )
         self.say(f"Tokens are the agent's own estimate: characters / 4. {NOT_KNOWN}")
 
@@ -159,18 +164,19 @@ def _sums_row(label: str, sums: Sums) -> list[str]:
 
 
 def _sums_json(sums: Sums) -> dict[str, Any]:
-    return {
+    document = {
         "compactions": sums.compactions,
         "requests": sums.requests,
-        "notSent": sums.saved,
+        "saved": sums.saved,
         "fetchedAgain": sums.again,
-        "sentAgain": sums.sent,
+        "readAgain": sums.sent,
         "files": sums.files,
-        "fromMemory": sums.memory,
+        "recalledNames": sums.memory,
         "priced": sums.priced,
         "dollarsSaved": sums.dollars_saved if sums.priced else None,
         "dollarsCost": sums.dollars_cost if sums.priced else None,
     }
+    return with_earlier_names(document, **EARLIER_SUMS, fromMemory="recalledNames")
 
 
 def _row(found: Hindsight) -> list[str]:
@@ -190,7 +196,7 @@ def _row(found: Hindsight) -> list[str]:
 def _lines(found: Hindsight) -> Iterator[str]:
     """Everything that came back after a compaction."""
     yield ""
-    yield f"{plural(len(found.fetched), 'call')} brought back what had gone:"
+    yield f"{plural(len(found.fetched), 'call')} read again what had been deleted:"
     for call in found.fetched:
         tokens = f"{call.again} of {plural(call.tokens, 'token')}"
         yield f"  {one_line(call.name, WIDTH)}  ({tokens}, {printable(call.entry_id)})"
@@ -203,16 +209,16 @@ def _lines(found: Hindsight) -> Iterator[str]:
 
 
 def _sums(found: Iterable[Hindsight]) -> dict[str, int]:
-    sums = {"notSent": 0, "fetchedAgain": 0, "sentAgain": 0}
+    sums = {"saved": 0, "fetchedAgain": 0, "readAgain": 0}
     for one in found:
-        sums["notSent"] += one.saved
+        sums["saved"] += one.saved
         sums["fetchedAgain"] += one.again
-        sums["sentAgain"] += one.sent
+        sums["readAgain"] += one.sent
     return sums
 
 
 def _json(found: Hindsight) -> dict[str, Any]:
-    return {
+    document = {
         "entryId": found.entry_id,
         "timestamp": found.point.last.timestamp,
         "isSummary": found.is_summary,
@@ -220,7 +226,7 @@ def _json(found: Hindsight) -> dict[str, Any]:
         "untilId": found.until_id or None,
         "messages": found.messages,
         "requests": found.requests,
-        "tokensRemoved": found.point.tokens_removed,
+        "tokensDeleted": found.point.tokens_removed,
         **_sums([found]),
         "fetched": [
             {
@@ -239,3 +245,4 @@ def _json(found: Hindsight) -> dict[str, Any]:
             for one in found.returned
         ],
     }
+    return with_earlier_names(document, **EARLIER_SUMS, tokensRemoved="tokensDeleted")

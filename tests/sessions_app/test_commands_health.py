@@ -1,4 +1,4 @@
-"""`redline doctor`: what is found, and the repaired copy with its account of every byte."""
+"""`redline health`: what is found, and the repaired copy with its account of every byte."""
 
 import os
 from collections.abc import Callable
@@ -36,36 +36,43 @@ def damaged(put):
 
 def test_a_healthy_session_is_a_success_another_file_bad_input_and_neither_is_copied(redline, put):
     path = put(session_bytes(working_session()))
-    ended = redline.call("doctor", path, "--json")
+    ended = redline.call("health", path, "--json")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.json == {"path": str(path), "findings": [], "moreFindings": 0, "repair": None}
-    assert redline.call("doctor", path).out == f"{path}: no damage, no broken pairs\n"
-    ended = redline.call("doctor", put(session_bytes([HEADER, b"", A])), "--fix")
+    assert ended.json == {
+        "path": str(path),
+        "problems": [],
+        "moreProblems": 0,
+        "repair": None,
+        "findings": [],
+        "moreFindings": 0,
+    }
+    assert redline.call("health", path).out == f"{path}: no damage, no broken pairs\n"
+    ended = redline.call("health", put(session_bytes([HEADER, b"", A])), "--fix")
     assert (ended.code, "nothing to repair" in ended.out) == (0, True)
     assert list(path.parent.iterdir()) == [path]
     path = put(b"\0" * 100)
-    assert redline.call("doctor", path, "--fix", "--json").refusal == "2 not_a_session"
+    assert redline.call("health", path, "--fix", "--json").refusal == "2 not_a_session"
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_findings_have_line_byte_and_consequences(redline, damaged):
+def test_problems_have_line_byte_and_consequences(redline, damaged):
     before = snapshot(damaged.parent)
-    ended = redline.call("doctor", damaged, "--json")
+    ended = redline.call("health", damaged, "--json")
     assert (ended.code, ended.err) == (1, "")
-    findings = {finding["kind"]: finding for finding in ended.json["findings"]}
-    assert findings.keys() == {"no_header", "not_json", "missing_parent", "torn_line"}
-    parent = findings["missing_parent"]
+    problems = {problem["kind"]: problem for problem in ended.json["problems"]}
+    assert problems.keys() == {"no_header", "not_json", "missing_parent", "torn_line"}
+    parent = problems["missing_parent"]
     start = DAMAGED.index(b'{"type": "message", "id": "d"')
     assert (parent["line"], parent["offset"], parent["severity"], parent["repairable"]) == (4, start, "loss", True)
-    consequences = {one["agent"]: one["severity"] for one in findings["no_header"]["consequences"]}
+    consequences = {one["agent"]: one["severity"] for one in problems["no_header"]["consequences"]}
     agents = [generation.label for agent in (PI, ATOMIC) for generation in agent.format.generations]
     assert consequences == dict.fromkeys(agents, "fatal")
     assert (ended.json["repair"], snapshot(damaged.parent)) == (None, before)
 
 
 def test_people_read_each_consequence_once(redline, damaged):
-    lines = redline.call("doctor", damaged).out.splitlines()
-    assert lines[0] == f"{damaged}: 5 findings"
+    lines = redline.call("health", damaged).out.splitlines()
+    assert lines[0] == f"{damaged}: 5 problems"
     assert "line 1, byte 0: the session has no header line" in lines
     refused = "pi 0.87 and newer, pi before 0.87, Atomic 0.9.11 and newer, Atomic 0.9.9 and 0.9.10"
     assert f"    {refused}: refuses to open the session" in lines
@@ -73,7 +80,7 @@ def test_people_read_each_consequence_once(redline, damaged):
 
 
 def test_a_read_only_diagnosis_needs_no_database(fresh, tmp_path):
-    ended = fresh.call("doctor", place(tmp_path / "s.jsonl", DAMAGED), "--json")
+    ended = fresh.call("health", place(tmp_path / "s.jsonl", DAMAGED), "--json")
     assert (ended.code, ended.err) == (1, "")
     assert not list(fresh.data.glob("*.sqlite3"))
 
@@ -82,21 +89,21 @@ def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline,
     recorded = chain(user("go"), assistant(call("x"), call("y")), result("x"), user("next"), result("z"))
     other = message("side", "e1", assistant(call("w")))
     path = put(session_bytes([*recorded[:2], other, *recorded[2:]]))
-    ended = redline.call("doctor", path, "--fix", "--json")
+    ended = redline.call("health", path, "--fix", "--json")
     assert ended.code == 1
-    found = [(one["kind"], one["line"], one["repairable"]) for one in ended.json["findings"]]
+    found = [(one["kind"], one["line"], one["repairable"]) for one in ended.json["problems"]]
     assert found == [("unanswered_call", 3, False), ("unanswered_call", 4, False), ("stray_result", 7, False)]
-    stray = {one["agent"]: (one["severity"], one["text"]) for one in ended.json["findings"][2]["consequences"]}
+    stray = {one["agent"]: (one["severity"], one["text"]) for one in ended.json["problems"][2]["consequences"]}
     refused = "sends it, and providers refuse: a tool result has no tool call in the message before it"
     assert stray["pi 0.87 and newer"] == ("fatal", refused)
     assert stray["Atomic 0.9.11 and newer"] == ("loss", "leaves the result out")
-    filled = ended.json["findings"][0]["consequences"]
+    filled = ended.json["problems"][0]["consequences"]
     assert {one["text"] for one in filled} == {"answers the call with a result of its own"}
     assert (ended.json["repair"], list(path.parent.iterdir())) == (None, [path])
 
 
 def test_a_repaired_copy_is_written_beside_the_session_and_its_changes_lead_back_to_the_original(redline, damaged):
-    ended = redline.call("doctor", damaged, "--fix", "--json")
+    ended = redline.call("health", damaged, "--fix", "--json")
     assert (ended.code, ended.err) == (1, "")
     written = ended.json["repair"]
     copy, lost = Path(written["written"]), Path(written["lost"])
@@ -107,7 +114,7 @@ def test_a_repaired_copy_is_written_beside_the_session_and_its_changes_lead_back
     assert lost.read_bytes() == b"\0" * 9 + b'\n"nowhere"{"type'
     assert (written["bytes"], written["lostBytes"]) == (copy.stat().st_size, lost.stat().st_size)
     assert written["bytes"] + written["lostBytes"] == written["originalBytes"] + written["insertedBytes"]
-    assert redline.call("doctor", copy).code == 0
+    assert redline.call("health", copy).code == 0
     assert Session.objects.get().path == copy
     places = ("line", "offset", "at", "length")
     changes = [
@@ -119,19 +126,19 @@ def test_a_repaired_copy_is_written_beside_the_session_and_its_changes_lead_back
 
 
 def test_people_read_the_difference_and_nothing_is_overwritten(redline, damaged):
-    out = redline.call("doctor", damaged, "--fix").out
+    out = redline.call("health", damaged, "--fix").out
     copied = f"Wrote {damaged.with_name('s.repaired.jsonl')}"
     assert not missing(out, copied, "+ line 2, byte", "- line 4, byte", '(its parent was missing) "nowhere"')
     before = snapshot(damaged.parent)
-    again = redline.call("doctor", damaged, "--fix", "--json")
+    again = redline.call("health", damaged, "--fix", "--json")
     damaged.with_name("s.repaired.jsonl").unlink()
-    assert again.refusal == redline.call("doctor", damaged, "--fix", "--json").refusal == "2 exists"
+    assert again.refusal == redline.call("health", damaged, "--fix", "--json").refusal == "2 exists"
     assert snapshot(damaged.parent) == {name: one for name, one in before.items() if name != "s.repaired.jsonl"}
 
 
 def test_a_copy_without_lost_bytes_has_no_second_file(redline, put):
     path = put(session_bytes([HEADER, A])[:-1])
-    written = redline.call("doctor", path, "--fix", "--json").json["repair"]
+    written = redline.call("health", path, "--fix", "--json").json["repair"]
     assert (written["lost"], written["lostBytes"], written["insertedBytes"]) == (None, 0, 1)
     assert sorted(one.name for one in path.parent.iterdir()) == ["s.jsonl", "s.repaired.jsonl"]
 
@@ -177,12 +184,12 @@ def test_a_copy_that_another_process_makes_meanwhile_is_not_overwritten(damaged,
 def test_a_link_is_followed_once_and_its_target_is_repaired(redline, damaged):
     link = redline.home / "link.jsonl"
     link.symlink_to(damaged)
-    written = redline.call("doctor", link, "--fix", "--json").json["repair"]
+    written = redline.call("health", link, "--fix", "--json").json["repair"]
     assert Path(written["written"]).parent == Path(os.path.realpath(damaged.parent))
 
 
 def test_text_of_a_session_cannot_control_the_terminal(redline, put):
     hostile = message("\x1b[2J\u202e", "\x1b]0;x\x07", user("x"))
-    out = redline.call("doctor", put(session_bytes([HEADER, A, hostile, b"\x1b[31m"])), "--fix").out
+    out = redline.call("health", put(session_bytes([HEADER, A, hostile, b"\x1b[31m"])), "--fix").out
     assert not UNSAFE_CHARACTERS.search(out)
     assert "\\x1b[2J" in out

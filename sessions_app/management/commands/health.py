@@ -6,6 +6,7 @@ from django.core.management.base import CommandParser
 
 from sessions_app.cli import CHECK_FAILED, SESSION_HELP, RedlineCommand, printable
 from sessions_app.disk.files import real_path
+from sessions_app.earlier_names import with_earlier_names
 from sessions_app.index.session_copies import RepairedCopy, write_repaired_copy
 from sessions_app.sessionlog.diagnosis import Diagnosis, Finding, Severity
 from sessions_app.sessionlog.text import one_line, plural
@@ -16,8 +17,8 @@ STYLES = {Severity.FATAL: "bold red", Severity.LOSS: "yellow", Severity.NONE: ""
 
 class Command(RedlineCommand):
     help = (
-        "Find damage and broken pairs in a session, with their consequences in each agent. --fix writes a repaired "
-        "copy beside it; the session itself is never changed."
+        "List the problems of a session, damage and broken pairs, with their consequences in each agent. --fix writes "
+        "a repaired copy beside it; the session itself is never changed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -41,12 +42,16 @@ class Command(RedlineCommand):
         elif options["fix"]:
             self.say("There is nothing to repair. No copy was made.")
         self.show_json(
-            {
-                "path": str(path),
-                "findings": [_finding_json(finding) for finding in diagnosis.findings],
-                "moreFindings": diagnosis.more,
-                "repair": _repair_json(repaired) if repaired is not None else None,
-            }
+            with_earlier_names(
+                {
+                    "path": str(path),
+                    "problems": [_problem_json(problem) for problem in diagnosis.findings],
+                    "moreProblems": diagnosis.more,
+                    "repair": _repair_json(repaired) if repaired is not None else None,
+                },
+                findings="problems",
+                moreFindings="moreProblems",
+            )
         )
         return CHECK_FAILED if diagnosis.total else None
 
@@ -54,11 +59,11 @@ class Command(RedlineCommand):
         if not diagnosis.total:
             yield f"{printable(path)}: no damage, no broken pairs"
             return
-        yield f"{printable(path)}: {diagnosis.total:,} finding{'s' if diagnosis.total > 1 else ''}"
-        for finding in diagnosis.findings:
-            place = f"line {finding.number:,}, byte {finding.offset:,}"
-            yield f"{place}: {printable(finding.detail)}"
-            for one in finding.shared_consequences:
+        yield f"{printable(path)}: {plural(diagnosis.total, 'problem')}"
+        for problem in diagnosis.findings:
+            place = f"line {problem.number:,}, byte {problem.offset:,}"
+            yield f"{place}: {printable(problem.detail)}"
+            for one in problem.shared_consequences:
                 yield f"    {self.screen.paint(f'{one.agents}: {one.text}', STYLES[one.severity])}"
         if diagnosis.more:
             yield f"… and {diagnosis.more:,} more"
@@ -81,17 +86,17 @@ class Command(RedlineCommand):
             yield self.screen.paint(f"{sign} {place}: {size} ({change.reason}) {text}", style)
 
 
-def _finding_json(finding: Finding) -> dict[str, Any]:
+def _problem_json(problem: Finding) -> dict[str, Any]:
     return {
-        "kind": finding.kind,
-        "line": finding.number,
-        "offset": finding.offset,
-        "length": finding.length,
-        "detail": finding.detail,
-        "repairable": finding.is_repairable,
-        "severity": finding.severity,
+        "kind": problem.kind,
+        "line": problem.number,
+        "offset": problem.offset,
+        "length": problem.length,
+        "detail": problem.detail,
+        "repairable": problem.is_repairable,
+        "severity": problem.severity,
         "consequences": [
-            {"agent": one.agent, "severity": one.severity, "text": one.text} for one in finding.consequences
+            {"agent": one.agent, "severity": one.severity, "text": one.text} for one in problem.consequences
         ],
     }
 

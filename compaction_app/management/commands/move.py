@@ -21,19 +21,19 @@ class Command(ChangeCommand):
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         step = parser.add_mutually_exclusive_group(required=True)
         step.add_argument(
-            "--move", metavar="ID", help="let the agent continue after this entry, or before a user's message"
+            "--to", metavar="ID", help="let the agent continue after this entry, or before a message of yours"
         )
         step.add_argument("--label", nargs=2, metavar=("ID", "TEXT"), help="set the label of an entry")
-        step.add_argument("--unlabel", metavar="ID", help="remove the label of an entry")
+        step.add_argument("--unlabel", metavar="ID", help="delete the label of an entry")
         step.add_argument(
             "--fork",
             metavar="ID",
-            help="make a new session with the conversation up to this entry, or before a user's message",
+            help="make a new session with the conversation up to this entry, or before a message of yours",
         )
         parser.add_argument(
             "--inclusive",
             action="store_true",
-            help="with --move: continue after the entry, also if a user says it",
+            help="with --to: continue after the entry, even if it is a message of yours",
         )
         self.add_confirmations(parser, "do it without asking", "show what would happen, change nothing")
 
@@ -41,12 +41,12 @@ class Command(ChangeCommand):
         path = real_path(options["path"])
         if options["fork"] is not None:
             self._fork(path, options)
-        elif options["move"] is not None:
-            self._append(path, options["move"], entries.move_to(options["move"], is_leaf=options["inclusive"]), options)
+        elif options["to"] is not None:
+            self._append(path, options["to"], entries.move_to(options["to"], is_leaf=options["inclusive"]), options)
         else:
             entry_id, words = options["label"] or (options["unlabel"], "")
             if options["label"] and not words.strip():
-                raise BadInput("bad_label", "The label is empty. Nothing was written. Use --unlabel to remove one.")
+                raise BadInput("bad_label", "The label is empty. Nothing was written. Use --unlabel to delete one.")
             self._append(path, entry_id, entries.set_label(entry_id, words), options)
 
     # ---- lines in the session ----------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Command(ChangeCommand):
         """The command that does it without a question."""
         label = options["label"]
         own = [
-            *(f"--{name}={options[name]}" for name in ("move", "unlabel", "fork") if options[name] is not None),
+            *(f"--{name}={options[name]}" for name in ("to", "unlabel", "fork") if options[name] is not None),
             *(["--label", *label] if label is not None else []),
             *(["--inclusive"] if options["inclusive"] else []),
         ]
@@ -121,5 +121,5 @@ class Command(ChangeCommand):
 
 def _how_taken_back(plan: entries.AppendPlan) -> str:
     if plan.change.action == "move":
-        return f"To take it back, use --move {printable(plan.present.leaf_id)} --inclusive."
+        return f"To take it back, use --to {printable(plan.present.leaf_id)} --inclusive."
     return "Another label, or --unlabel, takes it back."

@@ -32,8 +32,8 @@ COLUMNS: Final = (
 
 class Command(RedlineCommand):
     help = (
-        "Measure whether what a compaction deletes is needed again: cut sessions in the middle, compact the first part "
-        "by each strategy, and count what the next messages took from what went. Nothing is written."
+        "Test whether what a compaction deletes is needed again: cut sessions in the middle, compact the first part by "
+        "each strategy, and count how much of the deleted text the next messages used. Nothing is written."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -42,7 +42,7 @@ class Command(RedlineCommand):
             "--strategies",
             default=",".join(KEYS),
             metavar="NAMES",
-            help=f"which are compared, with commas between them: {', '.join(KEYS)} (default: all)",
+            help=f"the strategies to compare, with commas between them: {', '.join(KEYS)} (default: all)",
         )
         parser.add_argument(
             "--ratios",
@@ -87,7 +87,7 @@ class Command(RedlineCommand):
     def _draw(self, results: Sequence[StrategyResult], path: Path) -> None:
         plot = loss_plot(results, LABELS)
         if plot is None:
-            raise BadInput("no_plot", "Two shares are needed for a drawing. None was made. Give more with --ratios.")
+            raise BadInput("no_plot", "A drawing needs two shares. None was made. Give more with --ratios.")
         drawn = render_to_string("lab/plot.svg", {"plot": plot, "title": "Loss against the share that is kept"})
         with reported(path, "The drawing was not written."), path.open("x", encoding="utf-8") as file:
             file.write(drawn)
@@ -97,11 +97,11 @@ class Command(RedlineCommand):
         short = sum(not session.trials for session in sessions)
         if results:
             self.say_all(self.screen.table(COLUMNS, [_row(one) for one in results]))
-        self.say(f"{plural(len(sessions) - short, 'session')} measured, {short} too short.")
+        self.say(f"{plural(len(sessions) - short, 'session')} tested, {short} too short.")
         if results:
             self.say(
-                "LOSS: the share of the needed references that nothing kept still has. It compares strategies, and is "
-                "not a probability."
+                "LOSS: the share of the needed references that are in nothing that was kept. It compares strategies "
+                "and is not a probability."
             )
 
 
@@ -115,7 +115,7 @@ def _keeps(typed: str) -> list[float]:
         raise BadInput(
             "bad_ratio",
             f"{typed!r} are not shares between 0.01 and 0.99 with commas between them, such as 0.7,0.5. Nothing was "
-            "measured.",
+            "tested.",
         )
     return keeps
 

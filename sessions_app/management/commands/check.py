@@ -24,7 +24,7 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
-        parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
+        parser.add_argument("--branch", dest="leaf", metavar="ID", help=LEAF_HELP)
         parser.add_argument(
             "--agent-package",
             type=Path,
@@ -58,7 +58,8 @@ class Command(RedlineCommand):
             reason = f"the client is {client.name} {client.version}"
         leaf_id = options["leaf"] or ""
         found = certify(loaded, reading.agent, reader, timezone.now(), leaf_id=leaf_id, package=package, client=client)
-        self.show_json({**msgspec.to_builtins(found), "path": str(loaded.path), "reason": reason, "holds": found.holds})
+        document = {**msgspec.to_builtins(found), "path": str(loaded.path), "reason": reason, "holds": found.holds}
+        self.show_json({**document, "openedAs": found.reader})
         for line in _lines(found, reason, reading.agent):
             self.say(printable(line))
         return None if found.holds else CHECK_FAILED
@@ -73,14 +74,14 @@ def _client(reading: Reading, program: Path | None) -> AgentClient | None:
         runs = "is checked through its package" if agent.client.has_package else "cannot be run"
         raise BadInput(
             "no_client",
-            f"{agent.label} {runs}; leave --client out. Nothing was checked. --client is for {', '.join(WITH_CLIENT)}.",
+            f"{agent.label} {runs}. Nothing was checked. Omit --client: it is for {', '.join(WITH_CLIENT)}.",
         )
     client = agent.client.find_installed(program if program.name else None)
     if client is None:
         raise BadInput(
             "no_client",
             f"There is no client of {agent.label} to run: {agent.client.program} is not on the PATH, or does not print "
-            "its version. Nothing was checked. Give the path of its program after --client, or leave --client out.",
+            "its version. Nothing was checked. Give the path of its program after --client, or omit --client.",
         )
     return client
 
@@ -88,7 +89,7 @@ def _client(reading: Reading, program: Path | None) -> AgentClient | None:
 def _lines(found: Certificate, reason: str, agent: Agent) -> list[str]:
     lines = [
         f"Checked at {found.checked_at:%Y-%m-%d %H:%M:%S} UTC: the branch of {found.leaf_id}, {found.messages:,} "
-        f"messages, read as {found.reader} because {reason}."
+        f"messages, opened as {found.reader} because {reason}."
     ]
     if found.refusal:
         lines.append(f"Agent: {found.refusal}")
