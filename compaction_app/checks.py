@@ -19,7 +19,7 @@ def check_hooks(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     """redline.E002: a module in `hooks` cannot be imported. It may pin something, so nothing is planned without it."""
     del app_configs, kwargs
     hint = (
-        "Install it where Redline is installed, or put its directory on PYTHONPATH; or remove it from hooks "
+        "Install it where Redline is installed, or put its directory on PYTHONPATH; or delete it from hooks "
         "(REDLINE_HOOKS, or redline.toml)."
     )
     return [

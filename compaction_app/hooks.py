@@ -163,7 +163,7 @@ def _answers(
         raise SystemFailure(
             "hook_failed",
             f"The hook {hook} failed ({type(fault).__name__}). {nothing_done}, because it may have been there "
-            "to keep something. The log says where. Correct it, or remove its module from `hooks`.",
+            "to keep something. The log says where. Correct it, or delete its module from `hooks`.",
         ) from fault
     names = " or ".join(", ".join(["None", *(one.__name__ for one in allowed)]).rsplit(", ", 1))
     refusal = f"{nothing_done}. It may return {names}."
@@ -239,7 +239,7 @@ def require_loaded() -> None:
     for module, why in _unloaded:
         raise BadInput(
             "hook_not_loaded",
-            f"The hook {module} cannot be imported: {why}. Nothing was planned. Correct it, or remove it from `hooks`.",
+            f"The hook {module} cannot be imported: {why}. Nothing was planned. Correct it, or delete it from `hooks`.",
         )
 
 

@@ -32,7 +32,7 @@ def check_configuration(*_: object, **__: object) -> Sequence[CheckMessage]:
 @register(CONFIGURATION)
 def check_roots(*_: object, **__: object) -> Sequence[CheckMessage]:
     """redline.W001: a configured root is not a directory, or cannot be read."""
-    hint = "Remove it from the roots, or make it a directory that this user can read."
+    hint = "Delete it from the folders, or make it a directory that this user can read."
     return [
         checks.Warning(fault, hint=hint, id=ROOT_UNREADABLE)
         for fault in map(fault_of_root, (root.path for root in settings.REDLINE.roots))

@@ -169,8 +169,8 @@ def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
         raise BadInput(
             "connected_elsewhere",
             f"{agent.label} is connected by {known.changed}, and {file.path} would be changed now. "
-            f"{configuration_file.NOTHING} Remove "
-            "the connection first.",
+            f"{configuration_file.NOTHING} Disconnect "
+            "it first.",
         )
     baseline = _baseline(bridge, file, known)
     after = bridge.content(
@@ -196,7 +196,7 @@ def planned_removal(key: str, project: Path | None) -> ConfigurationChange:
         raise BadInput(
             "edited_bridge",
             f"{path} is not as Redline wrote it. {configuration_file.NOTHING} Delete it yourself, or connect again, "
-            "which replaces it; then remove the connection.",
+            "which replaces it; then disconnect it.",
         )
     remarks = _link_remarks(file, baseline)
     return ConfigurationChange(agent, bridge, name, directory, file, baseline, baseline, known, remarks)
@@ -245,14 +245,14 @@ def _require_one_scope(agent: Agent, project: Path | None) -> None:
     if project is not None and everywhere is not None:
         raise BadInput(
             "connected_everywhere",
-            f"{agent.label} is connected for all projects already. {configuration_file.NOTHING} Remove that connection "
+            f"{agent.label} is connected for all projects already. {configuration_file.NOTHING} Disconnect it there "
             f"first: `redline connect {agent.key} --disconnect`",
         )
     within = [one.project for one in others if one.project]
     if project is None and within:
         raise BadInput(
             "connected_in_projects",
-            f"{agent.label} is connected for {', '.join(within)}. {configuration_file.NOTHING} Remove that connection "
+            f"{agent.label} is connected for {', '.join(within)}. {configuration_file.NOTHING} Disconnect it there "
             f"first: `redline connect {agent.key} --project {shlex.quote(within[0])} --disconnect`",
         )
 
@@ -362,8 +362,8 @@ def revocation_note(one: connection_files.ConnectedAgent) -> str:
     """Sentences about what `revoke` leaves behind, and what to do about it."""
     label = AGENTS[one.agent].label
     note = (
-        f"{one.changed} stays as it is: without a connection, the bridge in it lets {label} compact as usual; take it "
-        f"out yourself, or connect {label} again once the file can be changed, and remove that connection."
+        f"{one.changed} is not changed: without a connection, the bridge in it lets {label} compact as usual. Delete "
+        f"it yourself, or connect {label} again once the file can be changed, and disconnect it then."
     )
     return f"{note} The file as it was before the connection is kept in {one.backup}." if one.backup else note
 
@@ -465,7 +465,7 @@ def status_of_connection(one: connection_files.ConnectedAgent) -> ConnectionStat
         own = connection_files.connection_path(settings.REDLINE_DATA_DIR, one.name)
         if content is None or version is None:
             state = ConnectionState.MISSING
-            words = f"{path} does not have the bridge any more. Connect again, or remove it."
+            words = f"{path} does not have the bridge any more. Connect again, or disconnect it."
         elif version < bridge.version:
             state = ConnectionState.OUTDATED
             words = f"The bridge has version {version}; {bridge.version} is current. Connect again to update it."

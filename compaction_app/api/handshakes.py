@@ -66,7 +66,7 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
     connection = _connection(request)
     found = Handshake.objects.with_session().filter(pk=handshake, connection=connection.name).first()
     if found is None:
-        raise Http404(f"{connection.name} has not asked a question with the number {handshake}.")
+        raise Http404(f"{connection.name} has not requested a review with the number {handshake}.")
     now = timezone.now()
     try:
         review_requests.require_in_scope(found.session, connection)
@@ -105,7 +105,7 @@ def _connection(request: HttpRequest) -> ConnectedAgent:
     """The connected agent that sends a request. The middleware admits only connected agents."""
     found = Credentials.of_request(request).connection()
     if found is None:
-        raise BadInput("unauthorized", "The connection was removed a moment ago. Nothing was done.")
+        raise BadInput("unauthorized", "The agent was disconnected a moment ago. Nothing was done.")
     return found
 
 

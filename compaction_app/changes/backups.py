@@ -256,8 +256,8 @@ class RestorePlan(PlannedChange):
         words = {
             "live": (
                 "An agent may have this session open. I have closed it there, or will reload it.",
-                f"It {self.activity.sentence}. What a process that has it open writes after the restore goes to the "
-                "replaced file and is lost.",
+                f"It {self.activity.sentence}. What a process that has it open writes after the restore is lost with "
+                "the replaced file.",
             ),
             "unverified": (
                 "Trust this backup, although Redline did not make it.",
@@ -267,9 +267,9 @@ class RestorePlan(PlannedChange):
         if self.change.newer:
             last = self.change.newer[-1]
             words["drop_newer"] = (
-                f"Remove the {plural(len(self.change.newer), 'line')} that came after this backup.",
-                f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They stay in the backup that "
-                "is made of the current session.",
+                f"Delete the {plural(len(self.change.newer), 'line')} that came after this backup.",
+                f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They are kept in the backup "
+                "that is made of the current session.",
             )
         return words
 
@@ -278,7 +278,7 @@ class RestorePlan(PlannedChange):
             raise Conflict(
                 "session_changed",
                 f"{self.session}, or its backup, has changed since this was shown. {NOT_RESTORED} Check what would be "
-                "removed now, then decide again.",
+                "deleted now, then decide again.",
             )
 
     def require_confirmed(self, given: Confirmations) -> None:
@@ -324,8 +324,8 @@ def _needs(
             "live",
             "session_live",
             f"{session} {activity.sentence}: an agent may have it open, and would continue from its own copy. What "
-            "a process that has it open writes after the restore goes to the replaced file and is lost. Nothing "
-            "was restored. Close the session there, and use --live.",
+            "a process that has it open writes after the restore is lost with the replaced file. Nothing was "
+            "restored. Close the session there, and use --live.",
         )
     if recorded is None:
         yield confirmation(
@@ -340,7 +340,7 @@ def _needs(
             "drop_newer",
             "newer_entries",
             f"{session} has {plural(len(change.newer), 'line')} that came after {backup.name}, the last one "
-            f"{last.entry_id or last.kind} (line {last.number}). A restore removes them. "
+            f"{last.entry_id or last.kind} (line {last.number}). A restore deletes them. "
             "Nothing was restored. If that is intended, use --drop-newer.",
         )
 

@@ -197,7 +197,7 @@ class ChangePlan(PlannedChange):
         torn = (
             "Start a new line after the torn one.",
             f"The session ends in {self.torn}: a process was interrupted while writing it, or is still writing. If it "
-            "is never finished, it stays a damaged line that the agent skips.",
+            "is never finished, it is a damaged line that the agent skips.",
         )
         return {**super().words, "after_torn_line": torn}
 

@@ -166,9 +166,9 @@ class Preflight(ChangePlan):
             ),
             "not_honoured": (
                 "Write it although it is not known which agent this session belongs to.",
-                f"It is read as {reading.reader.name}: {reading.reason}. Agents other than {reading.generation.label} "
-                "ignore what is appended. You can choose the reader on the page of the session, or make a fork, which "
-                "every agent honours.",
+                f"It is opened as {reading.reader.name}: {reading.reason}. Agents other than "
+                f"{reading.generation.label} ignore what is appended. You can change how it is opened on the page of "
+                "the session, or save a new session, which every agent honours.",
             ),
             "below_target": (
                 f"The target is missed by {max(0.0, target - stats.percent_reduction):.0f} points",
@@ -263,7 +263,7 @@ def check_plan(approved: Approved, present: Document, now: datetime) -> Prefligh
     if approved.reader not in ("", reading.reader.name):
         raise Conflict(
             "reader_changed",
-            f"{present.path} was planned as {approved.reader} reads it, and is now read as {reading.reader.name}, "
+            f"{present.path} was planned as {approved.reader} opens it, and is now opened as {reading.reader.name}, "
             f"because {reading.reason}. Nothing was written. Plan again.",
         )
     writer = reading.writer(approved.writer)
@@ -305,8 +305,8 @@ def _require_writer_may(approved: Approved, present: LoadedSession, writer: Sess
     if unfit:
         raise BadInput(
             "not_writable",
-            f"The writer {writer.name} cannot leave out {_named(unfit)} of {present.path}. Nothing was written. Reject "
-            "these deletions, or use another writer.",
+            f"Saved as {writer.name}, {present.path} keeps {_named(unfit)}. Nothing was written. Reject these "
+            "deletions, or save it another way.",
         )
 
 
@@ -338,9 +338,9 @@ def _needs(
         yield confirmation(
             "not_honoured",
             "not_honoured",
-            f"{present.path} is read as {reading.reader.name}: {reading.reason}. Another agent than "
-            f"{reading.generation.label} would ignore what is appended. Nothing was written. Use the writer fork, "
-            "choose the reader with --reader or on the page of the session, or confirm with --not-honoured.",
+            f"{present.path} is opened as {reading.reader.name}: {reading.reason}. Another agent than "
+            f"{reading.generation.label} would ignore what is appended. Nothing was written. Save it as a fork, change "
+            "how it is opened with --open-as or on the page of the session, or confirm with --not-honoured.",
         )
 
 
@@ -436,7 +436,7 @@ def approval(run: Run, writer: str = "", rule: str = "") -> Approved:
     if validated is None or not validated.targets:
         raise BadInput(
             "nothing_approved",
-            f"Nothing is approved in run {run.pk}, so there is nothing to write. Approve some deletions first.",
+            f"Nothing is approved in plan {run.pk}, so there is nothing to write. Approve some deletions first.",
         )
     prepared = snapshot_of(run).prepared
     return Approved(
@@ -500,8 +500,8 @@ def preflight_of(approved: Approved, now: datetime) -> Preflight:
 def plan_differs(run: Run) -> Conflict:
     return Conflict(
         "plan_differs",
-        f"The plan of run {run.pk} is no longer the one that was shown: something was decided since, or the session "
-        "changed. Nothing was written. Review it again.",
+        f"Plan {run.pk} is no longer the one that was shown: something was decided since, or the session changed. "
+        " Nothing was written. Review it again.",
     )
 
 
@@ -517,7 +517,7 @@ def block_decisions(run: Run, now: datetime, handshake: int | None = None) -> It
     if approved != {handshake} - {None}:
         raise Conflict(
             "approved_already",
-            f"The plan of run {run.pk} was approved for an agent, which applies it, or the approval was taken back. "
+            f"Plan {run.pk} was approved for an agent, which applies it, or the approval was taken back. "
             "Nothing was written.",
         )
     mine = Run.objects.reviewable().filter(pk=run.pk)
@@ -528,5 +528,5 @@ def block_decisions(run: Run, now: datetime, handshake: int | None = None) -> It
         run.refresh_from_db()
         yield
     finally:
-        with tolerated(f"The end of the commit of run {run.pk}"):
+        with tolerated(f"The end of the commit of plan {run.pk}"):
             Run.objects.being_committed().filter(pk=run.pk).update(committing_since=None)

@@ -165,7 +165,7 @@ def _not_proven(path: str, what: str, which: str) -> SystemFailure:
     return SystemFailure(
         "not_proven",
         f"{path}: after {what}, {which} of the context that the agent would rebuild is not the approved one. Nothing "
-        "was written. This is a bug in Redline; please report it. Another writer may work.",
+        "was written. This is a bug in Redline; please report it. Another way to save it may work.",
     )
 
 

@@ -224,7 +224,8 @@ class UndoPlan(ChangePlan):
         if not isinstance(judged, ValidatedDeletion) or set(judged.targets) != set(self.remaining):
             raise Conflict(
                 "plan_refused",
-                f"{self.path}: what stays deleted is not valid without the entries that come back. {NOT_UNDONE} Undo "
+                f"{self.path}: the deletions that would be kept are not valid without the entries that come back. "
+                f"{NOT_UNDONE} Undo "
                 "the whole compaction, and plan again.",
             )
         return entries.Deletion(judged.targets, judged.protected_entry_ids, judged.stats)
@@ -362,7 +363,7 @@ def _require_no_dependents(created: Path, reading: Reading) -> None:
         raise Conflict(
             "is_base",
             f"{based[0]} continues {created}, and would be lost without it. {NOT_UNDONE} Continue with the "
-            "original session; the new one can stay.",
+            "original session; you can keep the new one.",
         )
 
 
@@ -374,9 +375,9 @@ def _writer_of(state: CompactionState, present: Document) -> SessionWriter:
             return writer
     raise Conflict(
         "not_in_force",
-        f"{present.path} is read as {reading.reader.name}: {reading.reason}. {reading.generation.label} ignores the "
+        f"{present.path} is opened as {reading.reader.name}: {reading.reason}. {reading.generation.label} ignores the "
         f"compaction {state.undone_id}, so there is nothing to undo for it. {NOT_UNDONE} If an older version opens "
-        "this session, choose its reader on the page of the session.",
+        "this session, change how it is opened on the page of the session.",
     )
 
 
@@ -581,8 +582,9 @@ def _branch_with(row: Compaction, back: Sequence[entries.Target], present: Loade
     if file_state(Path(backup)) is None:
         raise Conflict(
             "backup_gone",
-            f"{backup}, the backup of the rows that the compaction {row.entry_id} of {present.path} changed, is gone. "
-            "Nothing was undone. Nothing else has these rows, unless you have a copy of the backup: put it back there.",
+            f"{backup}, the backup of the rows that the compaction {row.entry_id} of {present.path} changed, "
+            "does not exist any more. Nothing was undone. Nothing else has these rows, unless you have a copy of the "
+            "backup: put it back there.",
         )
     try:
         with _preview(row, back, present) as connection:
@@ -596,7 +598,7 @@ def _branch_with(row: Compaction, back: Sequence[entries.Target], present: Loade
         raise Conflict(
             "rows_changed",
             f"A row that the compaction {row.entry_id} of {present.path} changed was changed again since, and an undo "
-            f"would discard that. Nothing was undone. Take the later change back first. {backup} has the row as it "
+            f"would overwrite that. Nothing was undone. Take the later change back first. {backup} has the row as it "
             "was.",
         ) from conflict
 
@@ -605,7 +607,7 @@ def _state_of_fork(row: Compaction, present: LoadedSession) -> CompactionState:
     if not Path(row.created).exists():
         raise Conflict(
             "undone_already",
-            f"{row.created}, the session that this compaction made, is gone. Nothing has to be undone: "
+            f"{row.created}, the session that this compaction made, does not exist any more. Nothing has to be undone: "
             f"{present.path} was never changed.",
         )
     branch = tuple(present.tree.branch(row.leaf_id))

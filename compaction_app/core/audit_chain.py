@@ -44,9 +44,9 @@ class BreakKind(WordedEnum):
     CHANGED = "changed", "The entry does not match its own hash: it was changed after it was written."
     DETACHED = (
         "detached",
-        "The entry does not follow the one before it: an entry was removed, inserted or moved here.",
+        "The entry does not follow the one before it: an entry was deleted, inserted or moved here.",
     )
-    MISSING = "missing", "The log ends before this entry, but its head names it: the last entries were removed."
+    MISSING = "missing", "The log ends before this entry, but its head names it: the last entries were deleted."
     REPLACED = (
         "replaced",
         "The entry is not the one that the head names: the log was replaced from an earlier entry on.",
@@ -54,7 +54,7 @@ class BreakKind(WordedEnum):
     NO_HEAD = (
         "no_head",
         "The entries follow each other, but the head of the log is missing or cannot be read: whether the last entries "
-        "were removed cannot be said.",
+        "were deleted cannot be said.",
     )
 
 

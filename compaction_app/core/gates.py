@@ -80,18 +80,18 @@ GATES: Final = (
             Code.INVALID_BLOCK_INDEX,
         ),
     ),
-    Gate("recent", "refuses", "the last preserve_recent entries stay", (Code.RECENT_CONTEXT,)),
+    Gate("recent", "refuses", "the last preserve_recent entries are kept", (Code.RECENT_CONTEXT,)),
     Gate(
         "thinking",
         "refuses",
         "with thinking_guard all, no assistant that bears thinking is touched",
         (Code.THINKING,),
     ),
-    Gate("writer", "refuses", "what the writer cannot leave out stays", (Code.NOT_EDITABLE,)),
+    Gate("writer", "refuses", "what the writer cannot delete is kept", (Code.NOT_EDITABLE,)),
     Gate(
         "protected",
         "refuses",
-        "protected entries stay, and so do their blocks and whatever a human or a hook pinned",
+        "protected entries are kept, and so are their blocks and whatever a human or a hook pinned",
         (Code.PROTECTED,),
     ),
     Gate(
@@ -104,8 +104,8 @@ GATES: Final = (
     Gate(
         "pairs",
         "repairs",
-        "a call and its results go together; an entry goes when all blocks of a calling entry go; what an agent's "
-        "rules join goes together; what is pinned keeps its answer",
+        "a call and its results are deleted together; a calling entry is deleted when all its blocks are; what an "
+        "agent's rules join is deleted together; what is pinned keeps its answer",
         (Code.RECENT_CONTEXT, Code.PROTECTED_PAIR),
     ),
     Gate(
@@ -126,7 +126,7 @@ GATES: Final = (
     Gate(
         "survival",
         "refuses",
-        "something remains, and something that bears the task: user, custom, a summary; also when nothing is deleted",
+        "something is kept, and something that bears the task: user, custom, a summary; also when nothing is deleted",
         (Code.NO_CONTEXT_LEFT, Code.NO_TASK_LEFT),
     ),
     Gate("stats", "measures", "objects and tokens before, after and deleted, and the reduction in percent", ()),
@@ -358,7 +358,7 @@ def refuse_orphaned_result(judge: Judgement, plan: TargetPlan) -> Refusal | None
             return refuse(
                 Code.ORPHANED_RESULT,
                 judge.target(call.owner),
-                f"the result {judge.entry(left).entry_id} would answer a call that is gone",
+                f"the result {judge.entry(left).entry_id} would answer a call that is deleted",
                 "Delete the result as well.",
             )
     return None
@@ -384,7 +384,7 @@ def refuse_dangling_call(judge: Judgement, plan: TargetPlan) -> Refusal | None:
 def refuse_nothing_left(judge: Judgement, plan: TargetPlan) -> Refusal | None:
     if plan.entries_gone < len(judge.transcript):
         return None
-    return Refusal(Code.NO_CONTEXT_LEFT, "Cannot delete every entry: something has to remain. Keep some of them.")
+    return Refusal(Code.NO_CONTEXT_LEFT, "Cannot delete every entry: something has to be kept. Keep some of them.")
 
 
 def refuse_no_task_left(judge: Judgement, plan: TargetPlan) -> Refusal | None:

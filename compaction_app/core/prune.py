@@ -24,7 +24,7 @@ SAFE_TOKENS: Final = 40_000
 """The newest tool results up to this total of estimated tokens are kept."""
 LEAST_TOKENS: Final = 20_000
 """Fewer estimated tokens of tool results than this are not worth a change of the context."""
-DONE: Final = "Nothing else is pruned: the other tool results are among the newest, or have to stay."
+DONE: Final = "Nothing else is deleted: the other tool results are among the newest, or have to be kept."
 
 
 class OldResults(NamedTuple):
@@ -64,7 +64,7 @@ class PrunePlanner:
         tokens = sum(old.tokens for old in self._old)
         if tokens < LEAST_TOKENS:
             raise Exhausted(
-                f"Old tool results that could go have about {plural(tokens, 'token')}. Pruning begins at "
+                f"Old tool results that could be deleted have about {plural(tokens, 'token')}. The least is "
                 f"{LEAST_TOKENS:,}, and the newest {SAFE_TOKENS:,} are safe."
             )
         self._is_requested = True

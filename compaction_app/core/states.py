@@ -35,11 +35,11 @@ class RunState(WordedEnum):
     TARGET_MET = "target_met", "planned, the target is met"
     BELOW_TARGET = "below_target", "planned, below the target"
     CANCELLED = "cancelled", "stopped"
-    INTERRUPTED = "interrupted", "interrupted: its worker is gone"
+    INTERRUPTED = "interrupted", "interrupted: its worker ended"
     FAILED = "failed", "failed"
-    COMMITTED = "committed", "committed"
-    RESTORED = "restored", "committed, then taken back"
-    SUPERSEDED = "superseded", "replaced by a later run"
+    COMMITTED = "committed", "confirmed"
+    RESTORED = "restored", "confirmed, then taken back"
+    SUPERSEDED = "superseded", "replaced by a later plan"
 
 
 class EventKind(StrEnum):

@@ -93,9 +93,11 @@ class LLMPlanner:
         """The model's next calls. Raises ProviderError, Stopped and Exhausted."""
         self._take_results(report)
         if self.turn >= TURNS:
-            raise Exhausted(f"The model has not finished after {TURNS} requests: the run ends here.")
+            raise Exhausted(f"The model has not finished after {TURNS} requests: planning ends here.")
         if self._fruitless >= FRUITLESS_TURNS:
-            raise Exhausted(f"Every call of the model's last {FRUITLESS_TURNS} answers was refused: the run ends here.")
+            raise Exhausted(
+                f"Every call of the model's last {FRUITLESS_TURNS} answers was refused: planning ends here."
+            )
         self.turn += 1
         self._fit(room_in(self._model, self._ratio))
         end = self._ask_within_the_window()

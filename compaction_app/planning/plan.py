@@ -317,11 +317,11 @@ def model_of_run(run: Run) -> ResolvedModel | None:
     """
     if not is_llm(run.planner):
         return None
-    model = confirmed_model(run.planner, run.base_url, f"run {run.pk} was started for", "Start a new run.")
+    model = confirmed_model(run.planner, run.base_url, f"plan {run.pk} was started for", "Plan again.")
     if run.automatic and not model.agreed:
         raise BadInput(
             "not_agreed",
-            f"Automatic planning with {model.planner} is no longer allowed. Nothing was sent. Start a run by hand.",
+            f"Automatic planning with {model.planner} is no longer allowed. Nothing was sent. Start a plan yourself.",
         )
     return model
 

@@ -301,7 +301,7 @@ def mark_of(run: Run) -> str:
 
 
 def not_prepared(run: Run) -> BadInput:
-    return BadInput("not_prepared", f"Run {run.pk} was never prepared, so there is nothing to review.")
+    return BadInput("not_prepared", f"Plan {run.pk} was never prepared, so there is nothing to review.")
 
 
 def snapshot_of(run: Run, mark: str = "") -> LoadedSnapshot:

@@ -353,7 +353,7 @@ class Exchange:
             "redirected",
             f"{self._endpoint.host} redirects requests "
             f"({response.status_code}){error_mapping.quoted(aim, self._endpoint.key)}. This "
-            "was not followed, so that no key and no text goes elsewhere. Enter the address it redirects to.",
+            "was not followed, so that no key and no text is sent elsewhere. Enter the address it redirects to.",
         )
 
 
@@ -504,7 +504,7 @@ def _refuse_unsafe(endpoint: Endpoint) -> None:
         raise error_mapping.Rejected(
             "key_unprotected",
             f"{endpoint.host} uses plain http, so the key could be read on the way. Nothing was sent.",
-            "Enter an address with https://, or remove the key.",
+            "Enter an address with https://, or delete the key.",
         )
     if not _KEY.match(endpoint.key):
         # A header accepts nothing else, and the client's own error would quote it.

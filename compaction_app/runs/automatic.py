@@ -132,7 +132,7 @@ def skipped_because(session: Session, now: datetime, home: Path) -> str:
     if session.version != session.agent.format.current_version:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:
-        return "it was not yet read with its current reader"
+        return "it was not yet opened as it is now"
     switched_off = session.agent_settings(home).switched_off_in
     if switched_off is not None:
         return f"{switched_off} disables automatic compaction"
@@ -150,7 +150,7 @@ def _dealt_with(session: Session, now: datetime) -> str:
     latest, last = runs.first(), runs.filter(automatic=True).first()
     halted = _halted(last) if last is not None and last == latest else ""
     if halted:
-        return f"{halted}; it resumes once you have started a run of it yourself"
+        return f"{halted}; it resumes once you have planned it yourself"
     if any(run is not None and run.was_planned_at(session.leaf_id) for run in (latest, last)):
         return "its current state was already planned"
     if last is None:

@@ -145,7 +145,7 @@ def _require_no_active_run(session: Session) -> None:
     if other is not None:
         raise Conflict(
             "run_in_flight",
-            f"Run {other.pk} is already planning {session.real_path()}. No other run was started. Stop it first.",
+            f"Plan {other.pk} is being made for {session.real_path()} already. No other was started. Stop it first.",
         )
 
 

@@ -240,9 +240,7 @@ def _require_reviewable(run: Run) -> None:
     run.state, since = row if row is not None else (RunState.FAILED, None)
     run.require_state(REVIEWABLE, NOT_DECIDED)
     if since is not None:
-        raise Conflict(
-            "being_committed", f"The approved plan of run {run.pk} is being written right now. {NOT_DECIDED}"
-        )
+        raise Conflict("being_committed", f"Plan {run.pk} is being written right now. {NOT_DECIDED}")
 
 
 # ---- computed from the rows ------------------------------------------------------------------------------

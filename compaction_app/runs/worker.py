@@ -255,11 +255,11 @@ def work_here(run: Run, listener: PlanListener) -> Plan:
     except LostLease as fault:
         raise Conflict(
             "run_given_up",
-            f"Run {run.pk} was given up, because this process was suspended for too long. Nothing was written. "
+            f"Plan {run.pk} was given up, because this process was suspended for too long. Nothing was written. "
             f"{Run.KEPT}",
         ) from fault
     if plan.is_stopped:
-        raise Conflict("run_stopped", f"Run {run.pk} was stopped. Nothing was written. {Run.KEPT}")
+        raise Conflict("run_stopped", f"Plan {run.pk} was stopped. Nothing was written. {Run.KEPT}")
     return plan
 
 

@@ -252,7 +252,7 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
     if found is None:
         raise BadInput(
             "nothing_to_summarise",
-            f"Nothing of {present.path} precedes what stays: there is nothing to summarise. {NOT_APPENDED}",
+            f"Nothing of {present.path} precedes what is kept: there is nothing to summarise. {NOT_APPENDED}",
         )
     reserve = budget.reserve_tokens or summary_ranges.RESERVE
     with lines_of(present) as line:

@@ -108,5 +108,5 @@ class HookBridge(Bridge):
             return ()
         return (
             f"{path} has comments or commas that JSON does not have: {self.label} ignores the whole file, and will not "
-            "ask, until they are removed.",
+            "ask, until they are deleted.",
         )

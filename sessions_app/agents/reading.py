@@ -70,8 +70,8 @@ class Reading:
         known = ", ".join(writer.name for writer in self.writers)
         raise BadInput(
             "unknown_writer",
-            f"The session is read as that of {self.generation.label}, because {self.reason}. This does not honour the "
-            f"writer {name}. Nothing was written. It honours {known}.{self._readers_for(name)}",
+            f"The session is opened as that of {self.generation.label}, because {self.reason}. This does not honour "
+            f"{name}. Nothing was written. It honours {known}.{self._readers_for(name)}",
         )
 
     def _readers_for(self, writer: str) -> str:
@@ -79,7 +79,7 @@ class Reading:
         for one in self.alternatives:
             if any(writer == found.name for found in one.writers):
                 return (
-                    f" {one.label} honours {writer}: if that continues this session, choose the reader "
-                    f"{one.reader.name}, by `redline compact --reader {one.reader.name}` or on the page of the session."
+                    f" {one.label} honours {writer}: if that continues this session, open it as {one.reader.name}, by "
+                    f"`redline compact --open-as {one.reader.name}` or on the page of the session."
                 )
         return ""

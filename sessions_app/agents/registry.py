@@ -101,7 +101,7 @@ def _configured_models(home: Path, own: Agent | None) -> Iterator[ConfiguredMode
 def reader_named(name: str) -> Reader:
     """The reader with this name. Raises BadInput `unknown_reader`."""
     if name not in READERS:
-        raise BadInput("unknown_reader", f"There is no reader {name}. Known are {', '.join(READERS)}.")
+        raise BadInput("unknown_reader", f"No session can be opened as {name}. Known are {', '.join(READERS)}.")
     return READERS[name]
 
 
@@ -131,7 +131,7 @@ def require_reader_of(agent: Agent, name: str) -> None:
     if name not in readers_of(agent):
         raise BadInput(
             "unknown_reader",
-            f"There is no reader {name} for sessions of {agent.label}. Nothing was done. Known are "
+            f"Sessions of {agent.label} cannot be opened as {name}. Nothing was done. Known are "
             f"{', '.join(readers_of(agent))}.",
         )
 
@@ -259,7 +259,7 @@ def _of_unknown_version(agent: Agent, known_by: str, signs: Sequence[_Sign]) -> 
     newest, writer = generations[0], generations[0].writers[0].name
     foreign = next((sign for sign in signs if sign.agent is not agent), None)
     if foreign is None and all(any(writer == found.name for found in one.writers) for one in generations):
-        reason = f"{known_by}; no installed {agent.label} shows the version, and all honour the writer {writer}"
+        reason = f"{known_by}; no installed {agent.label} shows the version, and all honour {writer}"
         return _read_as(agent, newest, reason)
     contains = f"it contains {foreign.words}, and " if foreign is not None else ""
     unknown = f"neither its content nor an installed {agent.label} shows the version, so this is a guess"

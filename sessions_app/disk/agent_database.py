@@ -130,7 +130,7 @@ def _failure(fault: sqlite3.Error | UnicodeDecodeError, path: Path, not_done: st
         return SystemFailure("database_unreadable", f"{what} Check its permissions and the disk.")
     if name == "SQLITE_AUTH":
         what = f"{path} has a view or a trigger where the agent has plain tables ({fault}). {not_done}"
-        return BadInput("not_a_database", f"{what} Remove it if you trust the database.")
+        return BadInput("not_a_database", f"{what} Delete it if you trust the database.")
     what = f"{path} is not a database of the agent's, or is damaged ({fault}). {not_done}"
     return BadInput("not_a_database", f"{what} Check it with `sqlite3 FILE 'pragma integrity_check'`.")
 

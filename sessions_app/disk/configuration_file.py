@@ -46,7 +46,7 @@ def read_configuration_file(path: Path, inside: Path | None = None) -> Configura
     """
     real = real_path(path)
     if inside is not None and not real.is_relative_to(real_path(inside)):
-        raise BadInput("outside", f"{path} leads out of {inside}, to {real}. {NOTHING} Remove the link first.")
+        raise BadInput("outside", f"{path} leads out of {inside}, to {real}. {NOTHING} Delete the link first.")
     with reported(real, NOTHING):
         try:
             found = stat_file(real)
@@ -54,7 +54,7 @@ def read_configuration_file(path: Path, inside: Path | None = None) -> Configura
             if path.is_symlink():
                 raise BadInput(
                     "dangling_link",
-                    f"{path} is a link to {real}, which does not exist. {NOTHING} Remove the link first.",
+                    f"{path} is a link to {real}, which does not exist. {NOTHING} Delete the link first.",
                 ) from None
             return ConfigurationFile(path, real, None)
     if not stat.S_ISREG(found.st_mode):

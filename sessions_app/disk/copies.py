@@ -46,7 +46,7 @@ def create_beside(path: Path, lines: Iterable[bytes], like: os.stat_result) -> i
             path.hardlink_to(draft)
         except FileExistsError:
             raise BadInput("exists", f"{path} exists already. No copy was made. Move it away first.") from None
-    with reported(path, "The copy may not survive a power cut."):
+    with reported(path, "The copy may be lost in a power cut."):
         sync_directory(path.parent)
     return size
 

@@ -212,7 +212,7 @@ class Job(models.Model):
     @classmethod
     def give_up(cls, key: int, worker: str) -> bool:
         """End a job whose worker is gone, if that worker still has it; returns whether it was ended."""
-        failure = f"Its worker is gone. {cls.KEPT}"
+        failure = f"Its worker ended. {cls.KEPT}"
         return cls.end(key, cls.ABANDONED, failure, leaving={cls.WORKING}, held_by=worker)
 
 

@@ -340,7 +340,7 @@ class Session(models.Model):
         """Its row as it is now. Raises Conflict `not_indexed` if it was removed."""
         found = Session.objects.select_related("root").filter(pk=self.pk).first()
         if found is None:
-            raise Conflict("not_indexed", f"{self.path} was removed from the index meanwhile. Try again.")
+            raise Conflict("not_indexed", f"{self.path} was deleted from the index meanwhile. Try again.")
         return found
 
     @property

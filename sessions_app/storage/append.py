@@ -106,7 +106,7 @@ def append_lines(
                 _require_state(fd, expected, path)
                 written = write(fd, payload)
         except RedlineError:
-            with reported(intent, f"Nothing was written to {path}, but its intent record remains."):
+            with reported(intent, f"Nothing was written to {path}, but its intent record was kept."):
                 locked.withdraw()
             raise
         with reported(path, UNDECIDED, code="write_failed"):
@@ -171,7 +171,7 @@ def _take_back(
     mine = payload[:written]
     if not mine or cut_off(fd, start, mine):
         locked.withdraw()
-        raise type(fault)(fault.code, f"{fault.message} No bytes of Redline's remain in it. Read it again.")
+        raise type(fault)(fault.code, f"{fault.message} It has no bytes of Redline's any more. Read it again.")
     writers = writers_of(FileState.of(os.fstat(fd)))
     why = f"{describe(writers)} has it open" if writers else "other bytes follow, or another process has it open"
     if mine == payload and _is_line(fd, start, payload, locked.path):

@@ -413,7 +413,7 @@ def restore(
             previous = (*previous, copy_beside(replaced, replaced.stat().st_size, (), now, late))
         restored = Restored(session, checked.sha256, previous, overtaken, writers)
     record(restored)
-    with files.reported(locked.intent, f"{RESTORED_BUT}its intent record remains. The next lock removes it."):
+    with files.reported(locked.intent, f"{RESTORED_BUT}its intent record was kept. The next lock deletes it."):
         locked.withdraw()
     return restored
 

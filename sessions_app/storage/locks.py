@@ -180,8 +180,8 @@ class LockedSession:
         except OSError as error:
             raise SystemFailure(
                 "append_not_tidied",
-                f"{what}, but {self.intent} could not be removed ({error.strerror}). The next lock on the session "
-                "removes it.",
+                f"{what}, but {self.intent} could not be deleted ({error.strerror}). The next lock on the session "
+                "deletes it.",
             ) from error
 
     def set_aside(self) -> Path:

@@ -74,7 +74,7 @@ def create_session(
             if isinstance(error, FileExistsError):
                 raise BadInput("exists", f"{path} exists already. {NOT_MADE} Move it away first.") from None
             raise
-    with reported(path, "The new session may not survive a power cut."):
+    with reported(path, "The new session may be lost in a power cut."):
         sync_directory(path.parent)
     record(made)
     locked.finish(f"{path} was made")
@@ -131,7 +131,7 @@ def require_as_written(path: Path, size: int, sha256: str) -> FileState:
     """
     state = file_state(path)
     if state is None:
-        raise BadInput("no_such_file", f"{path} is gone already, so there is nothing to delete.")
+        raise BadInput("no_such_file", f"{path} does not exist any more, so there is nothing to delete.")
     if state.size != size or file_digest(path) != sha256:
         raise _changed(path)
     writers = writers_of(state)

@@ -389,7 +389,7 @@ def test_a_killed_worker_is_reported_and_its_run_can_be_resumed(server, browse):
     assert worker is not None
     os.kill(worker, signal.SIGKILL)
     # The server waits for the length of a lease before it gives the run up.
-    expect(page.locator("#facts")).to_contain_text("interrupted: its worker is gone")
+    expect(page.locator("#facts")).to_contain_text("interrupted: its worker ended")
     expect(page.locator("#note")).to_contain_text("Nothing was written.")
     page.get_by_role("link", name="Resume…").click()
     page.get_by_role("button", name="Resume").click()

@@ -101,7 +101,7 @@ def test_an_unreadable_root_is_reported_and_the_others_are_served(configured):
     configured.wait_for(lambda: "is not a directory" in configured.text("/"))
     base = configured.data.parent
     printed = (base / "stderr").read_text(encoding="utf-8").splitlines()
-    remedy = "Remove it from the roots, or make it a directory that this user can read. (redline.W001)"
+    remedy = "Delete it from the folders, or make it a directory that this user can read. (redline.W001)"
     warning = f"redline: warning: The root {base}/file is not a directory. {remedy}"
     assert [line for line in printed if "W001" in line] == [warning]
 

@@ -77,8 +77,12 @@ def test_a_package_that_does_not_run_is_said_and_is_not_a_difference(redline, tm
 @pytest.mark.parametrize(
     ("name", "refusal", "offer"),
     [
-        (".pi/s.jsonl", "pi is checked through its package; leave --client out.", "Use --agent-package."),
-        (".atomic/s.jsonl", "Atomic cannot be run; leave --client out.", "no package of Atomic."),
+        (
+            ".pi/s.jsonl",
+            "pi is checked through its package. Nothing was checked. Omit --client",
+            "Use --agent-package.",
+        ),
+        (".atomic/s.jsonl", "Atomic cannot be run. Nothing was checked. Omit --client", "no package of Atomic."),
     ],
 )
 def test_only_clients_that_can_be_run_are_offered(redline, name, refusal, offer):

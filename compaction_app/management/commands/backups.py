@@ -25,7 +25,7 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        help = f"{SESSION_HELP}; its file may be gone by now"  # noqa: A001  # as argparse calls it
+        help = f"{SESSION_HELP}; its file may not exist any more"  # noqa: A001  # as argparse calls it
         parser.add_argument("path", type="session", metavar="SESSION", help=help)
 
     def run(self, options: dict[str, Any]) -> int | None:

@@ -40,7 +40,7 @@ class Command(RedlineCommand):
                 f"Nothing was planned for {session.path}. Nothing was printed. To make a plan: `redline compact "
                 f"{session.short_id}`",
             )
-        sys.stderr.write(f"Its newest plan is plan {found.pk}.\n")
+        sys.stderr.write(f"Its newest plan is number {found.pk}.\n")
         return found
 
 

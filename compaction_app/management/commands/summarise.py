@@ -205,7 +205,7 @@ def _mentions(judged: JudgedSubjects) -> list[str]:
     numbers = (
         f"{len(getattr(judged.still, name))} of {len(getattr(judged.subjects, name))} {name}" for name in MEASURES
     )
-    return [f"The draft mentions {', '.join(numbers)} of what it stands for."]
+    return [f"The draft mentions {', '.join(numbers)} of what it replaces."]
 
 
 def _task_document(task: SummaryTask) -> dict[str, Any]:

@@ -38,7 +38,7 @@ SUM_COLUMNS: Final = (
     Column("COST", right=True),
 )
 NOT_KNOWN: Final = (
-    "SAVED: tokens left out of each later request. READ AGAIN: what was fetched again, times the requests that had it "
+    "SAVED: tokens that later requests no longer had. READ AGAIN: what was fetched, times the requests that had it "
     "then. Counted up to the next change of the context. It cannot be known what would have been read again anyway."
 )
 WAYS: Final = {

@@ -306,7 +306,7 @@ class CopyingWriter(ContextWriter):
     name = "fork"
     appends = False
     holds_notes = True
-    effect = "Writes a new session beside this one, with what survives. This session is not changed."
+    effect = "Writes a new session beside this one, with what is kept. This session is not changed."
     undo = "To undo, continue with this session instead; the new one can be deleted."
 
 

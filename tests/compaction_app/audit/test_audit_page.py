@@ -114,7 +114,7 @@ def test_a_broken_log_says_where_and_what_that_means(browser, redline):
         record(number)
     break_log()
     shown = text_of(browser.get("/history"))
-    assert not missing(shown, "The log is broken at entry 2.", "an entry was removed, inserted or moved")
+    assert not missing(shown, "The log is broken at entry 2.", "an entry was deleted, inserted or moved")
     assert "whole" not in shown
 
 

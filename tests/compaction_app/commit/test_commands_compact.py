@@ -235,7 +235,7 @@ def test_a_long_plan_is_shown_in_the_users_pager_before_the_question(path, pager
     code, screen = on_terminal("n\n", "compact", path, "--full", PAGER=pager, LINES="10")
     assert code == 5, screen
     assert ("paged:" in screen) == pager.startswith("sh")
-    assert screen.index("tokens:") < screen.index("write this by context-compaction? [y/N]")
+    assert screen.index("tokens:") < screen.index("save this as context-compaction? [y/N]")
     assert "Traceback" not in screen
 
 
@@ -333,7 +333,7 @@ def test_on_a_terminal_the_plan_is_shown_before_the_question(path, answer, code)
     before = snapshot(path.parent)
     ended, screen = on_terminal(answer, "compact", path)
     assert ended == code, screen
-    assert screen.index("REASON") < screen.index("write this by context-compaction? [y/N]")
+    assert screen.index("REASON") < screen.index("save this as context-compaction? [y/N]")
     assert "Traceback" not in screen
     assert (snapshot(path.parent) == before) == (code != 0)
     if code == 0:

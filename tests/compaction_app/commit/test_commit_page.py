@@ -365,7 +365,7 @@ def test_a_reader_changed_since_the_plan_is_a_conflict_that_offers_to_plan_again
     work.run.session.reader = "pi"
     work.run.session.save()
     answer = work.page()
-    assert "was planned as atomic-0.8 reads it, and is now read as pi" in text_of(answer)
+    assert "was planned as atomic-0.8 opens it, and is now opened as pi" in text_of(answer)
     assert work.plans_again(answer)
     work.refuses(work.post(plan="x"))
 

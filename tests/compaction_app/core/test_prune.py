@@ -100,7 +100,7 @@ def test_the_limits_are_exact(sizes, gone):
     assert pruned.gone == gone
     if not gone:
         assert (pruned.targets, pruned.calls) == ((), [])
-        assert "Pruning begins at 20,000, and the newest 40,000 are safe." in pruned.why
+        assert "The least is 20,000, and the newest 40,000 are safe." in pruned.why
 
 
 def test_long_messages_and_failed_results_stay_and_these_count_as_newer():

@@ -320,7 +320,7 @@ def test_an_answer_that_broke_off_is_estimated_and_not_asked_again_during_anothe
     pieces = [piece for one in data_of(run, "streamed") if one["turn"] == 3 for piece in one["pieces"]]
     assert ["text", "I go on."] in pieces
     start_run(session, planner="embedded", requested_parameters={})
-    with pytest.raises(Conflict, match="already planning"):
+    with pytest.raises(Conflict, match="is being made"):
         resume_run(run)
 
 

@@ -56,7 +56,9 @@ def test_a_session_with_too_little_to_prune_says_so(browser, known_root):
     assert browser.post(f"{session.get_absolute_url()}/compact", {"planner": "prune"}).status_code == 303
     run = finish_run(Run.objects.get())
     assert (run.state, run.proposals.count()) == (RunState.FAILED, 0)
-    assert "could go have about 12,000 tokens. Pruning begins at 20,000" in text_of(browser.get(f"/plans/{run.pk}/log"))
+    assert "could be deleted have about 12,000 tokens. The least is 20,000" in text_of(
+        browser.get(f"/plans/{run.pk}/log")
+    )
 
 
 def test_the_command_prunes_without_a_thinking_level_once_a_missed_target_is_confirmed(redline, path):
@@ -68,7 +70,7 @@ def test_the_command_prunes_without_a_thinking_level_once_a_missed_target_is_con
     assert {target["entryId"] for target in written.json["deletedTargets"]} == {"e2", "e3", "e4", "e5"}
     again = redline.call("compact", path, "--planner", "prune", "--dry-run", "--json")
     assert again.code != 0
-    assert "could go have about 0 tokens" in again.json["error"]["message"]
+    assert "could be deleted have about 0 tokens" in again.json["error"]["message"]
     assert redline.call("compact", path, "--planner", "prune", "--thinking", "low", "--json").error == "bad_thinking"
 
 

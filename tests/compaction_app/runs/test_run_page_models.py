@@ -145,7 +145,7 @@ def test_the_calls_after_the_one_that_met_the_target_are_not_run(factory, look):
 
 def test_a_run_whose_worker_is_gone_leaves_nothing_pending(factory, look):
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["text", "I look."], ["call", 0, "context_delete"])])
-    factory.set_state("interrupted", "Its worker is gone.")
+    factory.set_state("interrupted", "Its worker ended.")
     assert "I look. context_delete not run The answer broke off." in words(look())
 
 

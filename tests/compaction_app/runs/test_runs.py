@@ -321,7 +321,7 @@ def test_the_list_of_runs_takes_a_handful_of_queries(browser, session):
     browser.get("/inbox")
     with CaptureQueriesContext(connection) as queries:
         page = browser.get("/inbox")
-    assert text_of(page).count("replaced by a later run") == 30
+    assert text_of(page).count("replaced by a later plan") == 30
     assert len(queries) <= 7
 
 

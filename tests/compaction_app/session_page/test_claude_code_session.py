@@ -201,7 +201,7 @@ def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser, root):
     shown = text_of(browser.get(f"/plans/{run.pk}/confirm"))
     assert not missing(shown, "version 2.1.112 of Claude Code", "Back up and make the fork")
     refused = browser.get(f"/plans/{run.pk}/confirm", {"writer": "boundary"})
-    assert not missing(text_of(refused), "Continue the session once", "Use the writer fork")
+    assert not missing(text_of(refused), "Continue the session once", "save it as a fork")
 
 
 def joined() -> tuple[ClaudeSession, str, str]:

@@ -97,4 +97,4 @@ def test_another_writer_is_offered_for_a_fork_that_cannot_be_made(browser, sessi
     shown = text_of(browser.get(f"/plans/{run.pk}/confirm", {"writer": "fork"}))
     is_archived = "archived_sessions" in session.root.path
     assert ("Codex does not resume what is beside it" in shown) is is_archived
-    assert ("Use the writer compacted" in shown) is is_archived
+    assert ("Save it as compacted" in shown) is is_archived

@@ -155,7 +155,7 @@ def test_two_workers_never_write_one_draft_which_is_given_up_once_its_worker_is_
     assert not provider.requests
     watch = LeaseWatch(SummaryDraft)
     assert (watch.give_up_dead(), clock.watch(watch, LEASE_SECONDS)) == ([], [draft.pk])
-    assert "Its worker is gone." in failure_of(draft)
+    assert "Its worker ended." in failure_of(draft)
 
 
 def test_a_worker_that_has_to_end_says_so_and_a_draft_for_which_none_starts_fails_in_words(session, provider):

@@ -114,7 +114,7 @@ def test_an_experiment_whose_worker_is_gone_is_given_up(session, clock):
     watch.give_up_dead()
     clock.watch(watch, LEASE_SECONDS + 2)
     experiment.refresh_from_db()
-    assert (experiment.state, "Its worker is gone" in experiment.failure) == (State.FAILED, True)
+    assert (experiment.state, "Its worker ended" in experiment.failure) == (State.FAILED, True)
 
 
 def test_only_what_has_ended_can_be_deleted_and_an_experiment_without_a_worker_is_ended(session):

@@ -391,7 +391,7 @@ def test_a_connection_does_not_move_to_another_directory(redline, tmp_path, monk
     """Otherwise the first file would keep a bridge that nobody takes away."""
     made("claude-code")
     monkeypatch.setenv(VARIABLES["claude-code"], str(tmp_path / "elsewhere"))
-    with pytest.raises(BadInput, match="Remove the connection first"):
+    with pytest.raises(BadInput, match="Disconnect it first"):
         planned_connection("claude-code", None)
     removed("claude-code")
     assert not (redline.home / FILES["claude-code"]).exists()

@@ -94,7 +94,7 @@ def test_connected_in_a_project(browser, redline, tmp_path):
     connected(browser, str(project))
     assert (project / ".claude" / "settings.local.json").exists()
     assert "a project" in words(browser)
-    assert "Remove that connection first" in words(browser, CONNECT)
+    assert "Disconnect it there first" in words(browser, CONNECT)
     address = f"{REMOVE}?project={quote(str(project))}"
     browser.post(REMOVE, {"project": str(project), "digest": digest(browser, address)})
     assert list(project.iterdir()) == []
@@ -138,7 +138,7 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(browser, redli
     assert not missing(shown, "cannot be read", "Revoke the token only", "lets Claude Code compact as usual")
     answer = browser.post(REMOVE, {"project": project, "revoke": "yes"})
     assert (answer.status_code, answer["Location"]) == (303, "/settings/agents")
-    assert not missing(words(browser), "its token is void", f"{one.changed} stays as it is")
+    assert not missing(words(browser), "its token is void", f"{one.changed} is not changed")
     assert (connections(redline.data), Path(one.changed).read_text()) == ([], "{")
     again = browser.post(REMOVE, {"project": project, "revoke": "yes"})
     assert "is not connected" in text_sent(again, 409)

@@ -104,7 +104,7 @@ def test_without_a_name_the_newest_session_of_this_directory_is_taken(redline, t
     assert (planned.code, f"Session: {words}" in planned.out, str(newest) in planned.out) == (5, True, True)
     run = plan_session(named)
     found = redline.call("review")
-    assert (found.code, f"Its newest plan is run {run.pk}." in found.err) == (0, True)
+    assert (found.code, f"Its newest plan is number {run.pk}." in found.err) == (0, True)
     assert f"run {run.pk}" in found.out.lower()
     monkeypatch.chdir(newest.parent)
     os.utime(redline.sessions / "elsewhere.jsonl")

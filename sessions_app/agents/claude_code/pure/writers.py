@@ -144,7 +144,7 @@ class BoundaryWriter(formats.ContextWriter):
 
     name = NAME
     appends = True
-    effect = "Appends one line to the session; Claude Code leaves out what the line does not list."
+    effect = "Appends one line to the session; Claude Code sends only what the line lists."
     undo = "One more line lists everything again; single entries can be brought back at any time."
 
     def protection(self, entry: Entry) -> Protection | None:
@@ -172,8 +172,8 @@ def refused_writers(state: ParserState) -> Mapping[str, str]:
     since, last = ".".join(map(str, SINCE)), ".".join(map(str, version))
     known = f"was last continued with version {last}" if last else "does not show which version continued it last"
     reason = (
-        f"The session {known} of Claude Code, and no version before {since} honours what the writer {NAME} appends. "
-        "Continue the session once with the installed client first, or use the writer fork."
+        f"The session {known} of Claude Code, and no version before {since} honours what {NAME} appends. "
+        "Continue the session once with the installed client first, or save it as a fork."
     )
     return {NAME: reason}
 
@@ -221,7 +221,7 @@ def boundary_line(
         raise BadInput(
             "no_line_id",
             f"Line {nameless.number} of {facts.session} has no uuid, so no boundary can list it. Nothing was written. "
-            "Use the writer fork.",
+            "Save it as a fork.",
         )
     boundary_id, ids = facts.new_id(), [entry.id for entry in kept]
     head, tail = _segment(branch)

@@ -180,7 +180,7 @@ def writer_lock(path: Path) -> Iterator[None]:
         raise Conflict(
             "open_in_agent",
             f"{path} is open in Codex, which would not notice a change. {NOT_WRITTEN} Close the thread in Codex, or "
-            "choose the writer fork.",
+            "save it as a fork.",
         )
     try:
         yield

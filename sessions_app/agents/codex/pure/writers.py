@@ -151,7 +151,7 @@ class CompactedWriter(formats.ContextWriter):
     appends = True
     effect = (
         "Appends a compaction in Codex's own form to the session: the list of the items that are left, word for word. "
-        "The deleted items stay in the file."
+        "The file itself keeps the deleted items."
     )
     undo = "Another such line with the fuller list brings items back, all or single ones, at any time."
 
@@ -288,7 +288,7 @@ class ThreadForkWriter(formats.CopyingWriter):
             raise BadInput(
                 "newer_thread",
                 f"{facts.session} was recorded by a newer Codex than the one that reads it, which does not know "
-                f"threads that are based on others. {NOT_MADE} Use the writer compacted, or a newer Codex.",
+                f"threads that are based on others. {NOT_MADE} Save it as compacted, or use a newer Codex.",
             )
         if facts.is_open and is_legacy:
             raise Conflict(

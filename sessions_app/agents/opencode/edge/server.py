@@ -55,9 +55,7 @@ _TIMES: Final = frozenset({"time_created", "time_updated"})
 _COLUMNS: Final = frozenset({"id", "sessionID", "messageID"})
 """The fields of a shown part that are columns of its row."""
 _UNCHANGED: Final = "Nothing was written."
-_OTHER_WAYS: Final = (
-    "Close OpenCode first, so that the rows themselves are changed, or write a new session with the writer fork."
-)
+_OTHER_WAYS: Final = "Close OpenCode first, so that the rows themselves are changed, or save a new session as a fork."
 
 PartRow = Mapping[str, Any]
 
@@ -97,7 +95,7 @@ class OpenCodeServer:
             raise Conflict(
                 "open_in_agent",
                 f"The server at {self.address} is not, or no longer, the only process that has {self.path.parent} "
-                f"open. {_UNCHANGED} Close the others, or write a new session with the writer fork.",
+                f"open. {_UNCHANGED} Close the others, or save a new session as a fork.",
             )
         self._require_version()
         session = read_row(connection, SESSION, self.path.name) or {}

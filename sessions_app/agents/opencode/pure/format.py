@@ -238,8 +238,8 @@ def _is_media(file: Mapping[str, Any]) -> bool:
 
 _READER: Final = OpenCodeReader()
 _NO_ROWS: Final = (
-    "This is an export, not a session in OpenCode's database: nothing can be deleted in it. The writer fork makes a "
-    "new export without what is deleted."
+    "This is an export, not a session in OpenCode's database: nothing can be deleted in it. A fork is a new "
+    "export without what is deleted."
 )
 _ID_CHARACTERS: Final = string.digits + string.ascii_letters
 _ID_TIME: Final = 1 << 48

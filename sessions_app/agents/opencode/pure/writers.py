@@ -28,12 +28,12 @@ NO_TOKENS: Final = b'{"total":0,"input":0,"output":0,"reasoning":0,"cache":{"rea
 UNCOUNTED: Final = " The token count of the last reply becomes 0, so that OpenCode does not compact at once."
 _SERVED: Final = (
     " This is done through the OpenCode server at {}, part by part; if one fails, all are put back. The token count of "
-    "the last reply stays, so OpenCode may compact at the next prompt."
+    "the last reply is kept, so OpenCode may compact at the next prompt."
 )
 _DELETED: Final = "Deletes these parts from OpenCode's database"
 _PRUNED: Final = (
     f"Marks these outputs in OpenCode's database as the client itself does: the model receives “{CLEARED}” in their "
-    "place. Calls stay, and so does the output in its row."
+    "place. Calls are kept, and so is the output in its row."
 )
 
 
@@ -213,7 +213,7 @@ class RowForkWriter(RowWriter):
     appends = False
     holds_notes = True
     effect = (
-        "Copies what survives into a new session: in OpenCode's database, or for an export into a new export beside "
+        "Copies what is kept into a new session: in OpenCode's database, or for an export into a new export beside "
         "it. This session is not changed." + UNCOUNTED
     )
     undo = "To undo, continue with this session instead; the new one can be deleted in OpenCode."

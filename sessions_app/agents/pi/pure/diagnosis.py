@@ -307,7 +307,7 @@ class _Examiner:
     def _unreadable(self) -> Consequences:
         """A line that is not JSON. A file of an old version is written again when it is opened."""
         if self._is_old:
-            return same(Severity.LOSS, "skips the line, and removes it when it converts the file to version 3")
+            return same(Severity.LOSS, "skips the line, and deletes it when it converts the file to version 3")
         return SKIPPED
 
     def _unterminated(self, *, is_torn: bool) -> Consequences:
@@ -366,7 +366,9 @@ class _Examiner:
         if damage.kind is DamageKind.CYCLE and is_active:
             return same(Severity.FATAL, "never finishes opening the session, and fills its memory")
         if damage.kind is DamageKind.CYCLE:
-            return same(Severity.LOSS, "does not show these entries, because no root leads to them")
+            return same(
+                Severity.LOSS, "does not show these entries, because the beginning of the session does not lead to them"
+            )
         cut = "sends nothing of" if is_active else "cuts the branch off from"
         return same(Severity.LOSS, f"{cut} what came before this entry")
 

@@ -168,7 +168,7 @@ def test_neither_what_stands_beside_the_conversation_nor_an_unfinished_line_show
 def test_a_client_that_never_honours_a_boundary_is_not_said_to_refuse_one():
     reading = Reading(CLAUDE_CODE, CLAUDE_CODE.format.generations[1], "").of_session(ParserState())
     assert not reading.refused
-    with pytest.raises(BadInput, match="does not honour the writer boundary"):
+    with pytest.raises(BadInput, match="does not honour boundary"):
         reading.writer("boundary")
 
 

@@ -237,7 +237,7 @@ def test_a_record_whose_type_is_no_text_is_repaired_like_any_other_unknown_one(r
     assert [one.data for one in fragments(raw(odd) + b"{", is_first=False)] == [None]
 
 
-REMOVED = "skips the line, and removes it when it converts the file to version 3"
+REMOVED = "skips the line, and deletes it when it converts the file to version 3"
 FATAL, LOSS, NONE = Severity.FATAL, Severity.LOSS, Severity.NONE
 REFUSED = "refuses to open the session"
 EMPTIED = "empties the file when it opens the session, up to 0.9.3; refuses to open it from 0.9.4 on"
@@ -312,7 +312,7 @@ FAULTS = {
     (FATAL, "never finishes opening the session, and fills its memory"): {
         "cycle": ([HEADER, entry(A, "a", "c"), B, C], "cycle 2")
     },
-    (LOSS, "does not show these entries, because no root leads to them"): {
+    (LOSS, "does not show these entries, because the beginning of the session does not lead to them"): {
         "cycle on another branch": ([HEADER, entry(A, "x", "x"), A, B], "cycle 2")
     },
     (FATAL, "fails when it opens the session"): {
