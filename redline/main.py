@@ -140,7 +140,7 @@ def _load(name: str) -> RedlineCommand:
 def _help() -> str:
     names = commands()
     width = max(map(len, names))
-    lines = [f"  {name:<{width}} {_load(name).help}" for name in names]
+    lines = [f"  {name:<{width}} {_load(name).summary}" for name in names]
     return "\n".join([USAGE, *lines])
 
 

@@ -70,8 +70,8 @@ class SessionName(NamedTuple):
 
 
 NEWEST: Final = SessionName("")
-"""The default of an optional session argument: the newest session of this directory."""
-NEWEST_HELP: Final = f"{SESSION_HELP} (default: the newest session of this directory)"
+"""The default of an optional session argument: the newest session of this folder."""
+NEWEST_HELP: Final = f"{SESSION_HELP} (default: the newest session of this folder)"
 
 
 def shell_quoted(text: str) -> str:
@@ -214,9 +214,14 @@ class RedlineCommand(BaseCommand):
     _output_fault: OSError | None = None
     name: str = ""
     newest: str = ""
-    """The short id, title and agent of the newest session of this directory, if the command line names no session."""
+    """The short id, title and agent of the newest session of this folder, if the command line names no session."""
     requires_system_checks: tuple[str, ...] = ()
     """No checks by Django: `_run` checks the configuration, and reports errors like any others."""
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the help, without its full stop."""
+        return str(self.help).partition(". ")[0].removesuffix(".")
 
     def run(self, options: dict[str, Any]) -> int | None:
         raise NotImplementedError
@@ -363,7 +368,7 @@ class RedlineCommand(BaseCommand):
         self.progress.clear()
         agent = session.agent_label or "unknown agent"
         self.newest = f"{session.short_id} “{one_line(session.heading, 60)}” ({agent})"
-        sys.stderr.write(f"The newest session of this directory is {self.newest}: {printable(session.path)}\n")
+        sys.stderr.write(f"The newest session of this folder is {self.newest}: {printable(session.path)}\n")
         return session
 
     def _load_index(self) -> None:

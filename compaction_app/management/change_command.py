@@ -23,7 +23,7 @@ from sessions_app.sessionlog.errors import ConfirmationNeeded
 from sessions_app.sessionlog.text import one_line, plural
 
 FLAGS: Final = {
-    "live": ("--live", "confirm that an agent may have the session open"),
+    "live": ("--live", "confirm it although an agent may have the session open"),
     "switch_branch": ("--switch-branch", "write to a branch that is not active, which makes it the active one"),
     "after_torn_line": ("--after-torn-line", "append although the last line is torn: after it, on a new line"),
     "not_honoured": ("--not-honoured", "append although it is not known which agent owns the session"),

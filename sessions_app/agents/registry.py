@@ -37,7 +37,9 @@ GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
 """Each generation by the name of its reader, with its agent."""
 READERS: Final[Mapping[str, Reader]] = {name: generation.reader for name, (_, generation) in GENERATIONS.items()}
 
-READERS_HELP: Final = f"one of {', '.join(READERS)} (default: chosen by location, content and installed version)"
+READERS_HELP: Final = (
+    f"open the session as one of {', '.join(READERS)} (default: chosen by location, content and installed version)"
+)
 """The help of a flag that names a reader."""
 
 

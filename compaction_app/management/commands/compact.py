@@ -108,7 +108,7 @@ class Command(ChangeCommand):
             dest="reader",
             default="",
             metavar="NAME",
-            help=f"{READERS_HELP}. The choice is kept for the session, as one on its page, except by a dry run",
+            help=f"{READERS_HELP}. The session remembers it, like a choice on its page; not with --dry-run",
         )
         parser.add_argument(
             "--planner",

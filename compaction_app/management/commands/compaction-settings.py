@@ -23,8 +23,8 @@ COLUMNS: Final = (
 
 class Command(RedlineCommand):
     help = (
-        "Show the settings by which a session is compacted: those of its agent, the parameters of plans, and the "
-        "hooks; each with its value, default and file, and the line that changes it."
+        "Show the settings by which a session is compacted. These are its agent's, the parameters of plans, and the "
+        "hooks; each has its value, default and file, and the line that changes it."
     )
     needs_database = True
 

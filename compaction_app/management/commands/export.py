@@ -13,8 +13,8 @@ from sessions_app.sessionlog.text import plural
 
 class Command(RedlineCommand):
     help = (
-        "Write a branch of a session, what the model sees of it, or what was deleted, to a new file: as Markdown, as "
-        "one self-contained page, or as recorded."
+        "Write a branch of a session to a new file. It has everything, what the model sees, or what was deleted: as "
+        "Markdown, as one self-contained page, or as recorded."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -22,7 +22,9 @@ class Command(RedlineCommand):
         parser.add_argument("--format", choices=list(FORMS), default="markdown", help="(default: markdown)")
         parser.add_argument(
             "--view",
+            type=lambda name: "removed" if name == "deleted" else name,
             choices=[*VIEWS],
+            metavar="{sees,all,deleted}",
             default="all",
             help="what the model sees, the full history, or what was deleted (default: all)",
         )

@@ -29,8 +29,9 @@ WIDTH: Final = 110
 
 class Command(RedlineCommand):
     help = (
-        "Show what the summaries of a branch lost: how many paths, frequent names, error texts and messages of yours "
-        "of what each replaced it still mentions, and how many a verbatim plan of its size would have kept."
+        "Show what the summaries of a branch lost. Of the paths, frequent names, error texts and messages of yours "
+        "that each replaced, those are counted that the summary still mentions and that a verbatim plan of its size "
+        "would have kept."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -20,7 +20,7 @@ class Command(RedlineCommand):
             nargs="?",
             type=int,
             metavar="PLAN",
-            help="the number of the plan (default: the newest plan of the newest session of this directory)",
+            help="the number of the plan (default: the newest plan of the newest session of this folder)",
         )
 
     def run(self, options: dict[str, Any]) -> None:

@@ -32,8 +32,8 @@ COLUMNS: Final = (
 
 class Command(RedlineCommand):
     help = (
-        "Test whether what a compaction deletes is needed again: cut sessions in the middle, compact the first part by "
-        "each strategy, and count how much of the deleted text the next messages used. Nothing is written."
+        "Test whether what compactions delete is needed again. Sessions are cut in the middle, the first part is "
+        "compacted by each strategy, and what the next messages use of the deleted text is counted. Nothing is written."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -54,8 +54,8 @@ WIDTH: Final = 90
 
 class Command(RedlineCommand):
     help = (
-        "Show what compactions cost, Redline's and the agents' own: what was deleted and read again, and which names "
-        "the model recalled without having seen them again."
+        "Show what compactions cost: what was deleted and read again. Redline's own and those of the agents are shown, "
+        "with the names that the model recalled without having seen them again."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

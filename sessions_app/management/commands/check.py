@@ -39,7 +39,7 @@ class Command(RedlineCommand):
             const=Path(),
             type=Path,
             metavar="PROGRAM",
-            help=f"let the agent's client continue a copy of the session, without a network and away from the user's "
+            help=f"let the agent's client continue a copy of the session, without a network and away from your "
             f"files, and compare what it sends (default: the program on the PATH). For {', '.join(WITH_CLIENT)}",
         )
 

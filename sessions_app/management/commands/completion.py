@@ -57,7 +57,7 @@ def _commands() -> Iterator[tuple[str, CommandCompletion]]:
         if isinstance(command, RedlineCommand):
             parser = command.create_parser("redline", name)
             takes_session = any(action.type == "session" for action in parser._actions)
-            yield name, CommandCompletion(str(command.help), dict(_flags(parser)), takes_session)
+            yield name, CommandCompletion(command.summary, dict(_flags(parser)), takes_session)
 
 
 def _ask_for_sessions() -> str:

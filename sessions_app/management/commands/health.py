@@ -17,8 +17,8 @@ STYLES = {Severity.FATAL: "bold red", Severity.LOSS: "yellow", Severity.NONE: ""
 
 class Command(RedlineCommand):
     help = (
-        "List the problems of a session, damage and broken pairs, with their consequences in each agent. --fix writes "
-        "a repaired copy beside it; the session itself is never changed."
+        "List the damage and broken pairs of a session, with their consequences in each agent. --fix writes a repaired "
+        "copy beside it; the session itself is never changed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

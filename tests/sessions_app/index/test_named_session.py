@@ -97,7 +97,7 @@ def test_without_a_name_the_newest_session_of_this_directory_is_taken(redline, t
         found = redline.call(command)
         named = Session.objects.get(relative_path="new.jsonl")
         words = f"{named.short_id} “Mend the parser.” (Atomic)"
-        assert (found.code, found.err) == (0, f"The newest session of this directory is {words}: {newest}\n")
+        assert (found.code, found.err) == (0, f"The newest session of this folder is {words}: {newest}\n")
     refused = redline.call("review")
     assert (refused.code, f"redline compact {named.short_id}" in refused.err) == (2, True)
     planned = redline.call("compact")
