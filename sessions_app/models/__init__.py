@@ -26,6 +26,7 @@ from django.db.models import F, Q
 from sessions_app.agents.base import Agent, AgentSettings
 from sessions_app.agents.registry import AGENTS, READERS, agent_by, agent_of, agent_with_reader, key_of_reader
 from sessions_app.disk.files import real_path
+from sessions_app.earlier_names import with_earlier_names
 from sessions_app.sessionlog.context import ANY_WINDOW, Basis, ContextSize, InheritedMeasure, has_overflown, why_due
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.session import ParserState
@@ -508,7 +509,7 @@ class Session(models.Model):
         Only sessions in configured roots have a page, and so URLs.
         """
         url = self.get_absolute_url() if self.has_page else None
-        return {
+        document = {
             "id": self.pk,
             "shortId": self.short_id,
             "url": url,
@@ -524,8 +525,8 @@ class Session(models.Model):
             "contextBasis": self.context_basis,
             "contextWindow": self.window,
             "windowSource": self.window_source,
-            "due": bool(self.due),
-            "dueReason": self.due,
+            "almostFull": bool(self.due),
+            "almostFullReason": self.due,
             "lastUsed": self.last_used.isoformat() if self.last_used else None,
             "damaged": self.damage_count,
             "forkOf": (not self.is_subagent and self.parent) or None,
@@ -535,6 +536,7 @@ class Session(models.Model):
             "takenOver": self.taken_over or None,
             "fault": self.fault,
         }
+        return with_earlier_names(document, due="almostFull", dueReason="almostFullReason")
 
 
 class Entry(models.Model):

@@ -26,9 +26,9 @@ LONGEST_TEXT: Final = 1_000_000
 
 class Command(ChangeCommand):
     help = (
-        "Have a model draft a summary, or append one that you have read. It is a summary of the beginning of a context, "
-        "or of the branch that a move leaves. A model writes it, and it replaces what was said: it is not verbatim, as "
-        "a compaction is."
+        "Have a model draft a summary, or append one that you have read. It is a summary of the beginning of a context "
+        "or of the branch that a move leaves. A model writes it, and it replaces what was said: it is not verbatim, "
+        "as a compaction is."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
