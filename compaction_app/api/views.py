@@ -132,7 +132,7 @@ def run_as_json(run: Run, request: HttpRequest) -> dict[str, Any]:
     `context`, `deleted` and `goal` are tokens in one measure, that of the session's context: its size, the tokens that
     the plan deletes (from the commit on: the approved one), and those that the target deletes. `stats` and percentages
     use the agent's count, characters / 4, which decides whether the target is reached. `sources` name the file of each
-    of the `parameters`, `this run` or `default`; the query is null until the plan is prepared, if none was given.
+    of the `parameters`, `this plan` or `default`; the query is null until the plan is prepared, if none was given.
     """
     size = run.context_size
     parameters = run.parameters if run.parameters is not None else _parameters_now(run)

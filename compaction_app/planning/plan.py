@@ -43,7 +43,7 @@ from sessions_app.sessionlog.text import is_noise
 from .hook_runner import HookAnswers, SuppliedPlan, before_compact, choose_supplied
 from .model_registry import ResolvedModel, endpoint_of, level_taken, model_named
 
-OWN_SOURCE: Final = "this run"
+OWN_SOURCE: Final = "this plan"
 PLAN_SETTINGS: Final = (
     CompactionSetting(
         "compression_ratio",

@@ -250,8 +250,8 @@ def tokens_after(transcript: Transcript, targets: Sequence[Target]) -> int:
     if isinstance(validated, Refusal):
         raise SystemFailure(
             "refused_plan",
-            f"A plan of the lab is refused: {validated.message} Nothing was measured. This is a bug in Redline; please "
-            "report it.",
+            f"A plan of the benchmark is refused: {validated.message} Nothing was tested. This is a bug in Redline; "
+            "please report it.",
         )
     return validated.stats.tokens_after
 

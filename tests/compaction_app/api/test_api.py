@@ -190,7 +190,7 @@ def test_a_run_is_reported_from_start_to_plan(script, address, session):
     assert {"state": "queued", "active": True, "percent": 0.0, "target": 50.0}.items() <= answered.items()
     parameters = {"compression_ratio": 0.5, "preserve_recent": 2}
     assert answered["parameters"] == {**parameters, "query": None}
-    sources = {"compression_ratio": "this run", "preserve_recent": "default", "query": "default"}
+    sources = {"compression_ratio": "this plan", "preserve_recent": "default", "query": "default"}
     assert answered["sources"] == sources
     assert (answered["reviewUrl"], answered["commitUrl"], answered["stats"]) == (None, None, None)
     before = snapshot(Path(session.root.path))

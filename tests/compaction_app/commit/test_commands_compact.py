@@ -156,7 +156,7 @@ def test_the_users_settings_are_the_defaults(redline, path):
     found = redline.call("compact", path, "--dry-run", "--json", "--ratio", "0.6").json
     assert (found["parameters"]["compression_ratio"], found["parameters"]["preserve_recent"]) == (0.6, 4)
     shown = redline.call("compact", path, "--dry-run", "--ratio", "0.6").out
-    assert not missing(shown, "Ratio 0.6 (this run), recent 4 (", "settings.json), query: Now the tests. (")
+    assert not missing(shown, "Ratio 0.6 (this plan), recent 4 (", "settings.json), query: Now the tests. (")
     assert "the embedded planner does not use it" in shown
 
 

@@ -32,7 +32,7 @@ def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path, put):
     of_user = put(".atomic/agent", '{"compression_ratio": 0.9, "preserve_recent": 7}')
     found = effective_parameters(ATOMIC.settings.for_project(str(tmp_path / "p"), tmp_path), {"query": "parser"})
     assert dict(found.values) == {"query": "parser", "compression_ratio": 0.3, "preserve_recent": 7}
-    sources = {"query": "this run", "compression_ratio": str(of_project), "preserve_recent": str(of_user)}
+    sources = {"query": "this plan", "compression_ratio": str(of_project), "preserve_recent": str(of_user)}
     assert found.sources == sources
     of_pi = effective_parameters(PI.settings.for_project(str(tmp_path / "p"), tmp_path), {})
     assert (of_pi.values, set(of_pi.sources.values())) == ({}, {"default"})
@@ -61,9 +61,9 @@ def test_a_value_has_the_form_in_which_it_counts_or_the_default_stays(tmp_path, 
     ("planner", "source", "is_used"),
     [
         ("embedded", "default", False),
-        ("embedded", "this run", True),
+        ("embedded", "this plan", True),
         ("acme/model", "default", True),
-        ("prune", "this run", False),
+        ("prune", "this plan", False),
     ],
 )
 def test_a_query_that_its_planner_does_not_use_is_said_to_be_unused(planner, source, is_used):

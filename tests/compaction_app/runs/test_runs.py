@@ -110,7 +110,7 @@ def test_a_run_keeps_every_step_and_proposes_the_chosen_targets_with_their_origi
 def test_requested_parameters_are_kept_with_their_sources_and_a_snapshot_with_its_texts(session):
     run = planned(session, compression_ratio=0.7, preserve_recent=None, query="the parser")
     assert run.parameters == {"compression_ratio": 0.7, "preserve_recent": 2, "query": "the parser"}
-    assert run.sources == {"compression_ratio": "this run", "preserve_recent": "default", "query": "this run"}
+    assert run.sources == {"compression_ratio": "this plan", "preserve_recent": "default", "query": "this plan"}
     kept = snapshot_of(run)
     texts = read_snapshot_texts(session.real_path(), kept.prepared)
     assert len(texts) == len(kept.transcript) == session.entry_count
