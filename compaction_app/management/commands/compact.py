@@ -113,8 +113,8 @@ class Command(ChangeCommand):
         parser.add_argument(
             "--planner",
             default=EMBEDDED,
-            help="`embedded`, which is built in, or `prune`, both offline, or a model from Settings as provider/name: it "
-            "receives the manifest, and the parts of the conversation that it requests",
+            help="`embedded`, which is built in, or `prune`, both offline, or a model from Settings as provider/name: "
+            "it receives the manifest, and the parts of the conversation that it requests",
         )
         parser.add_argument(
             "--thinking",
