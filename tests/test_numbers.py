@@ -144,7 +144,7 @@ def test_all_pages_of_one_walk_agree(browser, redline, root, name):
     tables_agree(result, account)
     assert value(page(browser, reverse("compaction:runs")), "data.red") == account.struck
     found = browser.get(reverse("compaction:api_run", args=(run.pk,))).json()
-    assert (found["context"]["tokens"], found["struck"]) == (size.tokens, account.struck)
+    assert (found["context"]["tokens"], found["deleted"]) == (size.tokens, account.struck)
     written = Session.objects.exclude(pk=session.pk).get() if compaction.created else Session.objects.get()
     assert written.context_size is not None
     assert written.context_size.tokens == account.after.tokens

@@ -111,8 +111,7 @@ def other_words(texts: Iterator[Text], verbs: Mapping[str, str]) -> list[str]:
 
 REWRITTEN_LATER: Final = frozenset(
     """
-    audit backups commit components connections doctor evidence hindsight imports lab losses models_page navigation
-    review runs session_page settings_page summaries timeline undo
+    backups commit components connections imports losses review runs session_page summaries undo
     """.split()
 )
 """Folders whose pages do not have these words yet."""

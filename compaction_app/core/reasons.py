@@ -30,6 +30,18 @@ _PRUNED: Final = re.compile(
     re.DOTALL,
 )
 
+_SAID: Final = (
+    ("lines still stand later", "lines are kept later"),
+    ("none of its lines stands later", "none of its lines is kept later"),
+    ("can stay", "can be kept"),
+    ("has to stay with its call", "has to be kept with its call"),
+    ("it holds no names", "it contains no names"),
+    ("nothing later mentions a name in it", "no name in it is mentioned later"),
+    ("every name in it occurs elsewhere too", "every name in it is mentioned elsewhere too"),
+    ("names in it occur only there", "names in it are mentioned nowhere else"),
+)
+"""Words of recorded reasons, and those that people read."""
+
 
 class Supersession(NamedTuple):
     """A later call on the same file, and its entry."""
@@ -49,6 +61,13 @@ class Supersession(NamedTuple):
         if not standing.lines:
             return f"older than {call}: none of its lines stands later"
         return f"partly superseded by {call}: {standing} lines still stand later"
+
+
+def shown_reason(reason: str) -> str:
+    """A recorded reason in the words of pages and commands."""
+    for recorded, said in _SAID:
+        reason = reason.replace(recorded, said)
+    return reason
 
 
 def supersession_in(reason: str) -> Supersession | None:

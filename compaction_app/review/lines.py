@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 from zlib import crc32
 
 from compaction_app.core.file_touches import FileHistory, Standing, StandingLater, file_calls
-from compaction_app.core.reasons import supersession_in
+from compaction_app.core.reasons import shown_reason, supersession_in
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem
 from compaction_app.core.transcript import WHOLE, Object, ToolPair, Transcript, TranscriptEntry
 from compaction_app.entries.view import ARGUMENT_CHARACTERS, author_of, call_path, call_words
@@ -287,26 +287,12 @@ def checked_reason(reason: str, standing: Standing | None) -> str:
     return superseded.words(standing) if superseded is not None and standing is not None else reason
 
 
-_SAID: Final = (
-    ("lines still stand later", "lines are kept later"),
-    ("none of its lines stands later", "none of its lines is kept later"),
-    ("can stay", "can be kept"),
-    ("it holds no names", "it contains no names"),
-    ("nothing later mentions a name in it", "no name in it is mentioned later"),
-    ("every name in it occurs elsewhere too", "every name in it is mentioned elsewhere too"),
-    ("names in it occur only there", "names in it are mentioned nowhere else"),
-)
-"""Words of the planner's recorded reasons, and those of a page."""
-_ONE_NAME: Final = re.compile(r"(?<![\d,])(1 of the [\d,]+ names in it) are ")
 _WORD: Final = re.compile(r"[\w-]+")
 
 
 def reason_words(reason: str, standing: Standing | None, outline: Outline) -> str:
     """A planner's reason in the words of a page, which names turns instead of the ids of entries."""
-    words = checked_reason(reason, standing)
-    for recorded, said in _SAID:
-        words = words.replace(recorded, said)
-    words = _ONE_NAME.sub(r"\1 is ", words)
+    words = shown_reason(checked_reason(reason, standing))
     return _WORD.sub(lambda found: found[0] if found[0].isdigit() else outline.turn_words(found[0]) or found[0], words)
 
 

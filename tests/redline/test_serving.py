@@ -160,7 +160,7 @@ def test_the_error_output_of_a_child_is_logged_line_by_line(child, caplog):
     child("echo one >&2; head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; printf 'a\\377b' >&2")
     assert asyncio.run(children.Children(print).run("worker", "--plan", "1")) == 0
     one, long, last = [record.getMessage() for record in caplog.records]
-    assert (one, last) == ("worker --run 1: one", "worker --run 1: a\\xffb")
+    assert (one, last) == ("worker --plan 1: one", "worker --plan 1: a\\xffb")
     assert len(long) < 2 * children.COMPLAINT_LIMIT
 
 

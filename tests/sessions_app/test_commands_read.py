@@ -189,14 +189,14 @@ def test_sessions_are_listed_with_their_context_usage(redline, tmp_path):
         redline.call("index", redline.home)
         listed = redline.call("sessions", "--json").json
         shown = redline.call("sessions").out.splitlines()
-    shown_as = ("title", "contextTokens", "contextWindow", "due", "entries", "damaged")
+    shown_as = ("title", "contextTokens", "contextWindow", "almostFull", "entries", "damaged")
     mended, other = (tuple(map(one.get, shown_as)) for one in listed)
     assert mended == ("Mend the parser. Please.", 90_000, 100_000, True, 2, 0)
     assert other == ("A name", 1, None, False, 2, 1)
     assert [one["project"] for one in listed] == ["/home/dev/project"] * 2
     assert all(one["size"] and one["lastUsed"] for one in listed)
-    assert "DUE" in shown[0]
-    assert re.search(r" 90,000 / 100k +due .*a\.jsonl", shown[1])
+    assert "WINDOW" in shown[0]
+    assert re.search(r" 90,000 / 100k +almost full .*a\.jsonl", shown[1])
     assert "unknown" in shown[2]
 
 
@@ -315,8 +315,9 @@ def test_the_context_is_what_the_model_sees(redline, path):
     recorded = chain(user("Begin."), assistant(text("One"), text("Two")), *ran, user("On."))
     cut = {"id": "c1", "parentId": "e5", **compaction(block("e2", 0), whole("e3"))}
     place(path, session_bytes([*recorded, cut, message("b1", "e1", user("Another branch."))]))
-    measured = {"tokens": 5, "basis": "counted", "measuredBy": "file", "fittingReader": None}
-    of_leaf = {"leafId": "b1", "reader": "atomic-0.8", "kept": [{"entryId": "e1"}, {"entryId": "b1"}]}
+    measured = {"tokens": 5, "basis": "counted", "measuredBy": "file", "fitsOpenedAs": None, "fittingReader": None}
+    opened = {"openedAs": "atomic-0.8", "reader": "atomic-0.8"}
+    of_leaf = {"leafId": "b1", **opened, "kept": [{"entryId": "e1"}, {"entryId": "b1"}]}
     assert redline.call("context", path, "--json").json == of_leaf | measured
     kept = redline.call("context", path, "--branch", "c1", "--json").json["kept"]
     assert [one["entryId"] for one in kept] == ["e1", "e2", "e4", "e5"]

@@ -27,6 +27,7 @@ from compaction_app.changes.compaction import (
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import removed_estimate, struck_by_target, struck_of, tokens_back
 from compaction_app.core.loop import Called, Event, Outcome
+from compaction_app.core.reasons import shown_reason
 from compaction_app.core.stats import target_reduction, tokens_to_delete
 from compaction_app.core.transcript import moved, unanswered
 from compaction_app.management.change_command import ChangeCommand, RequestScreen, flags_of, made_lines
@@ -113,8 +114,8 @@ class Command(ChangeCommand):
         parser.add_argument(
             "--planner",
             default=EMBEDDED,
-            help="`embedded` or `prune`, which work offline, or a model from Settings as provider/name: it receives "
-            "the manifest, and the parts of the conversation that it requests",
+            help="`embedded`, which is built in, or `prune`, both offline, or a model from Settings as provider/name: "
+            "it receives the manifest, and the parts of the conversation that it requests",
         )
         parser.add_argument(
             "--thinking",
@@ -426,7 +427,7 @@ def _reason_of(planned: Planned, target: Target) -> str:
     origin = planned.approved.origins.get(target)
     if origin is None:
         return ""
-    return "deleted with the other side of its tool call" if origin.by_repair else origin.reason
+    return "deleted with the other side of its tool call" if origin.by_repair else shown_reason(origin.reason)
 
 
 def show_summary(command: cli.RedlineCommand, planned: Planned, how: CommitCommand, torn: TornLine | None) -> None:

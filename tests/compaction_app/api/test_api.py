@@ -120,8 +120,8 @@ def test_a_run_is_started_with_the_three_parameters(script, address, session):
     run = Run.objects.get()
     assert run.requested_parameters == {"compression_ratio": 0.25, "preserve_recent": 4, "query": "the parser"}
     assert (run.session_id, run.planner, run.reason, run.automatic) == (session.pk, "embedded", "manual", False)
-    urls = {"url": f"{pages()}/plans/{run.pk}", "stateUrl": f"{HERE}/api/runs/{run.pk}"}
-    assert answer.json() == {"run": run.pk, "state": "queued", **urls}
+    urls = {"url": f"{pages()}/plans/{run.pk}", "stateUrl": f"{HERE}/api/plans/{run.pk}"}
+    assert answer.json() == {"plan": run.pk, "run": run.pk, "state": "queued", **urls}
 
 
 def test_an_empty_body_uses_the_effective_settings_and_a_second_run_is_a_conflict(script, address):
@@ -131,7 +131,7 @@ def test_an_empty_body_uses_the_effective_settings_and_a_second_run_is_a_conflic
 
 
 def test_a_form_body_is_accepted(script, address):
-    form = {"compression_ratio": "0.25", "preserve_recent": "4", "query": "", "leaf": "e5"}
+    form = {"compression_ratio": "0.25", "preserve_recent": "4", "query": "", "branch": "e5"}
     assert script.post(address, form).status_code == 202
     run = Run.objects.get()
     assert run.requested_parameters == {"compression_ratio": 0.25, "preserve_recent": 4}
@@ -142,7 +142,8 @@ BODIES = [
     b"{", b"[]", b"7", b"null", b"\xff", b"[" * 100_000, b'{"compression_ratio": "0.5"}',
     b'{"compression_ratio": true}',
     b'{"compression_ratio": NaN}', b'{"compression_ratio": 1e999}', b'{"preserve_recent": 1.5}',
-    b'{"preserve_recent": 99999999999999999999}', b'{"query": 7}', b'{"query": "\\ud800"}', b'{"leaf": "a\\u0000"}',
+    b'{"preserve_recent": 99999999999999999999}', b'{"query": 7}', b'{"query": "\\ud800"}', b'{"branch": "a\\u0000"}',
+    b'{"branch": "e5", "leaf": "e5"}',
     b'{"planner": null}', b'{"ratio": 0.5}', b'{"commit": true}', json.dumps({"query": "x" * 4_001}).encode(),
 ]  # fmt: skip
 
@@ -159,8 +160,8 @@ def test_a_value_out_of_range_or_unknown_and_a_session_that_needs_migration_star
     refused: list[tuple[dict[str, Any], str]] = [
         ({"compression_ratio": 1}, "bad_ratio"), ({"compression_ratio": 0}, "bad_ratio"),
         ({"preserve_recent": -1}, "bad_preserve_recent"), ({"planner": "nobody/nothing"}, "unknown_planner"),
-        ({"planner": ""}, "unknown_planner"), ({"writer": "nobody"}, "unknown_writer"),
-        ({"thinking": "high"}, "bad_thinking"), ({"leaf": "nowhere"}, "unknown_entry"),
+        ({"planner": ""}, "unknown_planner"), ({"save_as": "nobody"}, "unknown_writer"),
+        ({"thinking": "high"}, "bad_thinking"), ({"branch": "nowhere"}, "unknown_entry"),
     ]  # fmt: skip
     for wanted, code in refused:
         assert failure(ask(script, address, **wanted)) == (400, code), wanted
@@ -192,39 +193,53 @@ def test_a_run_is_reported_from_start_to_plan(script, address, session):
     assert answered["parameters"] == {**parameters, "query": None}
     sources = {"compression_ratio": "this plan", "preserve_recent": "default", "query": "default"}
     assert answered["sources"] == sources
-    assert (answered["reviewUrl"], answered["commitUrl"], answered["stats"]) == (None, None, None)
+    assert (answered["reviewUrl"], answered["confirmUrl"], answered["stats"]) == (None, None, None)
     before = snapshot(Path(session.root.path))
-    work(started["run"], worker_name())
+    work(started["plan"], worker_name())
     answered = script.get(started["stateUrl"]).json()
     planned = {"state": "target_met", "active": False, "targetMet": True, "failure": "", "usage": None}
     assert planned.items() <= answered.items()
     assert (answered["parameters"], answered["sources"]) == ({**parameters, "query": "Now the tests."}, sources)
     assert answered["percent"] == answered["stats"]["percentReduction"] >= 50
     assert answered["calls"] > 0
-    assert answered["reviewUrl"] == f"{pages()}/plans/{started['run']}"
-    assert answered["commitUrl"] == f"{pages()}/plans/{started['run']}/confirm"
+    assert answered["reviewUrl"] == f"{pages()}/plans/{started['plan']}"
+    assert answered["confirmUrl"] == f"{pages()}/plans/{started['plan']}/confirm"
     assert answered["stopUrl"] is None
     assert answered["startedAt"] < answered["endedAt"]
     assert snapshot(Path(session.root.path)) == before, "a script can plan, and nothing more"
 
 
+def test_earlier_names_are_accepted_and_answered(script, address, session):
+    run = Run.objects.get(pk=ask(script, address, writer="fork", leaf="e5").json()["run"])
+    assert (run.writer, run.leaf_id) == ("fork", "e5")
+    answered = script.get(f"/api/runs/{run.pk}").json()
+    assert answered == script.get(f"/api/plans/{run.pk}").json()
+    for earlier, now in {
+        "run": "plan", "struck": "deleted", "byItself": "automatic", "commitUrl": "confirmUrl"
+    }.items():  # fmt: skip
+        assert answered[earlier] == answered[now], earlier
+    assert script.post(f"/api/runs/{run.pk}/stop").status_code == 202
+    (listed,) = script.get("/api/sessions").json()["sessions"]
+    assert (listed["due"], listed["dueReason"]) == (listed["almostFull"], listed["almostFullReason"])
+
+
 def test_a_run_is_stopped(script, address):
-    number = ask(script, address).json()["run"]
-    answer = script.post(f"/api/runs/{number}/stop")
+    number = ask(script, address).json()["plan"]
+    answer = script.post(f"/api/plans/{number}/stop")
     assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
     assert Run.objects.get().state == RunState.CANCELLED
-    assert failure(script.post(f"/api/runs/{number}/stop")) == (409, "wrong_state")
+    assert failure(script.post(f"/api/plans/{number}/stop")) == (409, "wrong_state")
 
 
 def test_an_unknown_address_is_404_and_a_wrong_method_405_in_json(script, session, address):
-    for unknown in ("runs/999", "runs/99999999999999999999", "runs/x", "", "sessions/1/x.jsonl"):
+    for unknown in ("plans/999", "plans/99999999999999999999", "plans/x", "runs/999", "", "sessions/1/x.jsonl"):
         assert failure(script.get(f"/api/{unknown}")) == (404, "not_found"), unknown
     for unknown in ("999/work.jsonl", "1/../../work.jsonl", "1/nothing.jsonl"):
         assert failure(script.post(f"/api/sessions/{unknown}/compact")) == (404, "not_found"), unknown
     answer = script.get(address)
     assert (*failure(answer), answer["Allow"]) == (405, "bad_method", "POST")
-    number = ask(script, address).json()["run"]
-    assert script.post(f"/api/runs/{number}")["Allow"] == "GET, HEAD"
+    number = ask(script, address).json()["plan"]
+    assert script.post(f"/api/plans/{number}")["Allow"] == "GET, HEAD"
 
 
 def test_a_wrong_token_is_refused_even_with_the_cookie(browser, address, redline):
@@ -302,7 +317,7 @@ def test_a_script_plans_a_session_on_a_running_server(server):
             return refused.code, json.loads(refused.read())
 
     status, started = call(f"/api{page}/compact", b'{"compression_ratio": 0.3}')
-    assert (status, started["url"]) == (202, f"{server.base}/plans/{started['run']}")
+    assert (status, started["url"]) == (202, f"{server.base}/plans/{started['plan']}")
     answered = server.wait_for(lambda: not (found := call(started["stateUrl"])[1])["active"] and found)
     assert (answered["state"], answered["target"]) == ("target_met", 70.0)
     assert title("scripted") in text_of(server.get(answered["reviewUrl"].removeprefix(server.base)))

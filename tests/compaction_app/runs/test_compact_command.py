@@ -44,7 +44,7 @@ def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(redline, br
     shown = redline.call("compact", path, "--ratio", "0.4", "--json")
     assert shown.code == 5
     run = the_run()
-    assert shown.json["run"] == run.pk
+    assert shown.json["plan"] == run.pk
     assert (run.state, run.automatic) == (RunState.TARGET_MET, False)
     assert run.requested_parameters == {"compression_ratio": 0.4}
     assert [event.seq for event in run.events.order_by("seq")] == list(range(1, run.last_seq + 1))
@@ -67,7 +67,7 @@ def test_what_it_commits_is_the_compaction_of_its_run(redline, browser, path):
     written = redline.call("compact", path, "--yes", "--json").ok()
     run = the_run()
     compaction = Compaction.objects.get()
-    assert (run.pk, run.state, compaction.run) == (written.json["run"], RunState.COMMITTED, run)
+    assert (run.pk, run.state, compaction.run) == (written.json["plan"], RunState.COMMITTED, run)
     assert compaction.entry_id == written.json["entryId"]
     assert [step.kind for step in run.decisions.all()] == [Kind.APPROVE]
     assert (review_of(run).undecided, browser.get(f"/plans/{run.pk}/result").status_code) == (0, 200)
@@ -78,7 +78,7 @@ def test_what_it_commits_is_the_compaction_of_its_run(redline, browser, path):
 
 def test_a_dry_run_and_a_plan_that_could_never_be_written_leave_no_run(redline, path, known_root):
     shown = redline.call("compact", path, "--dry-run", "--json")
-    assert (shown.code, shown.json["run"]) == (0, None)
+    assert (shown.code, shown.json["plan"]) == (0, None)
     assert not Run.objects.exists()
     assert not Session.objects.exists()
     path = place(known_root / "work.jsonl", session_bytes(working_session()[1:]))

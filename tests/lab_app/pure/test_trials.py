@@ -111,7 +111,7 @@ def test_deleted_tokens_are_counted_by_kind():
     targets = [Target("e2", 1), Target("e3")]
     deleted = transcript.tokens - tokens_after(transcript, targets)
     assert kinds_of(transcript, targets) == {"output": deleted}
-    with pytest.raises(SystemFailure, match="A plan of the lab is refused"):
+    with pytest.raises(SystemFailure, match="A plan of the benchmark is refused"):
         tokens_after(transcript, [Target("e1")])
 
 
