@@ -113,7 +113,7 @@ class PassForm(forms.ModelForm):  # type: ignore[type-arg]  # it has no paramete
         model = PassRule
         fields = ("superseded", "repeated", "empty", "most_tokens")
         labels: ClassVar = {
-            "superseded": "superseded reads whose lines all still stand",
+            "superseded": "superseded reads whose lines are all kept",
             "repeated": "repeated outputs",
             "empty": "empty outputs",
         }
@@ -233,7 +233,7 @@ def handshakes(request: HttpRequest) -> HttpResponse:
         if not wrong:
             for one in sent:
                 one.save()
-            messages.success(request, "Saved. It applies from the next question.")
+            messages.success(request, "Saved. It applies from the next time.", extra_tags="saved")
             return redirect("compaction:handshakes")
         count = sum(len(one.errors) for one in wrong)
         words = f"Nothing was changed. Correct the {count} errors below."
@@ -243,6 +243,7 @@ def handshakes(request: HttpRequest) -> HttpResponse:
         "waits": waits,
         "passes": passes,
         "fault": fault,
-        "active_nav": "inbox",
+        "tab": "agents",
+        "active_nav": "settings",
     }
     return render(request, "handshakes/handshakes.html", context, status=status_of(fault))

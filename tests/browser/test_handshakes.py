@@ -72,7 +72,7 @@ def listening(watched: Watched, path: str = "/") -> Page:
 
 def banner(page: Page) -> None:
     expect(page.locator("#agents-waiting")).to_contain_text("pi waits for your review of")
-    expect(page).to_have_title(re.compile(r"^pi waits until \d\d:\d\d · "))
+    expect(page).to_have_title(re.compile(r"^\(\d+\) pi waits until \d\d:\d\d · "))
     expect(page.locator("#agents-waiting [data-waiting-since]")).to_have_text(re.compile(r"^asked \d+:\d\d ago$"))
     expect(page.locator("#agents-waiting [data-ends]")).to_have_text(re.compile(r"^, \d+:\d\d left$"))
 
@@ -93,7 +93,7 @@ def test_what_is_approved_is_applied_and_shown(server, browse, bridge):
     page = listening(browse(server))
     bridge.ask()
     banner(page)
-    page.get_by_role("link", name="Review", exact=True).click()
+    page.get_by_role("link", name=re.compile("^Review −")).first.click()
     expect(page).to_have_url(re.compile("/review$"))
     page.goto(page.url.replace("/review", "/commit?undecided=1"))
     page.get_by_role("button", name="Approve all").click()
@@ -114,7 +114,7 @@ def test_a_declined_agent_does_what_was_chosen(server, browse, bridge):
     page = listening(browse(server))
     bridge.ask(reason="threshold")
     banner(page)
-    page.get_by_role("link", name="Decline…").click()
+    page.get_by_role("link", name="Let it continue…").first.click()
     page.get_by_role("button", name="pi compacts as usual").click()
     expect(page.get_by_role("heading", name="Declined")).to_be_visible()
     assert bridge.answered()["do"] == "compact"

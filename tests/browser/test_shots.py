@@ -224,7 +224,7 @@ def runs(stage: Stage) -> Pages:
         pages["run-ended"] = finished_run(server, stage.at("ended"))
         pages["run-below"] = finished_run(server, stage.at("below"), keep="1")
         pages["run-failed"] = finished_run(server, stage.at("short"))
-    pages["review-failed"] = f"{pages['run-failed']}"
+    pages["review-failed"] = pages["run-failed"]
     for name in ("interrupted", "running"):
         pages[f"run-{name}"] = page = start_run(server, stage.at(name))
         factory = stage.event_factory(page, "embedded")
@@ -248,15 +248,18 @@ def runs(stage: Stage) -> Pages:
             factory.add_all([asked_event(4), streamed_event(4, *calls), answered_event(4, calls=50, estimated=True)])
             factory.add_call(4, 0, "context_search_transcript", {"pattern": "a"}, sentence="No match.")
     queued = start_run(server, stage.at("queued"))
+    failed = run_number(pages["run-model-failed"])
     return {
-        **pages,
-        "run-queued": queued,
+        **{name: f"{page}/log" if name.startswith("run-") else page for name, page in pages.items()},
+        "run-queued": f"{queued}/log",
+        "compact-failed": f"{stage.at('model-failed')}/compact?plan={failed}",
+        "compact-planning": f"{stage.at('model-streams')}/compact",
         "review-at-work": queued,
         "compact-in-flight": f"{stage.at('queued')}/compact",
         "compact-model": f"{stage.at('ended')}/compact?planner=acme/claude-x",
-        "runs": "/inbox",
-        "runs-waiting": "/inbox?show=waiting",
-        "runs-of-a-kind-without": "/inbox?show=replaced",
+        "inbox": "/inbox",
+        "inbox-running": "/inbox?show=running",
+        "inbox-done": "/inbox?show=done",
         **_models(stage),
     }
 
@@ -348,7 +351,7 @@ def _written(stage: Stage, run: str) -> Pages:
         "undo-nothing-chosen": f"{run}/undo?choice=shown",
         "undo-all": f"{run}/undo?all=1",
         "undo-group": f"{run}/undo?by=tool&open={html.values(server.get(f'{run}/undo?by=tool'), 'group')[0]}",
-        "run-committed": run,
+        "run-committed": f"{run}/log",
         "review-committed": run,
         "backups": backups,
         "restore": f"{backup}/restore",

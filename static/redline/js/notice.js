@@ -16,6 +16,7 @@
     if (!badge) return;
     badge.hidden = !number;
     badge.firstElementChild.textContent = String(number);
+    showWaiting();
   };
 
   /* Every open tab notifies; the system shows notifications with the same tag once. */
@@ -58,12 +59,15 @@
     });
   };
 
-  /* Who waits, in the title of the page: also after htmx has drawn one of them again. */
+  /* How much waits, and who, in the title of the page: also after htmx has drawn one of them again. */
+  const COUNT = /^\(\d+\)\s+/;
   const WAITS = /^.* waits until \d+:\d+ · /;
   const showWaiting = () => {
     const first = document.querySelector("[data-waits]");
-    const bare = document.title.replace(WAITS, "");
-    const title = first ? `${first.dataset.waits.trim()} · ${bare}` : bare;
+    const badge = document.querySelector("#waiting:not([hidden])");
+    const bare = document.title.replace(COUNT, "").replace(WAITS, "");
+    const count = badge ? `(${badge.firstElementChild.textContent}) ` : "";
+    const title = `${count}${first ? `${first.dataset.waits.trim()} · ` : ""}${bare}`;
     if (title !== document.title) document.title = title;
     countTime();
   };

@@ -278,7 +278,7 @@ def test_the_form_shows_sources_refuses_a_ratio_out_of_range_and_leads_to_the_ru
     assert not Run.objects.exists()
     answer = browser.post(address, {"keep": "60", "preserve_recent": "2", "planner": "embedded"})
     run = Run.objects.get()
-    assert (answer.status_code, answer["Location"]) == (303, f"/plans/{run.pk}/log")
+    assert (answer.status_code, answer["Location"]) == (303, f"{address}?plan={run.pk}")
     assert run.requested_parameters == {"compression_ratio": 0.6}
 
 
@@ -318,11 +318,12 @@ def test_the_list_of_runs_takes_a_handful_of_queries(browser, session):
     for number in range(30):
         run.pk = number + 1
         run.save()
-    browser.get("/inbox")
-    with CaptureQueriesContext(connection) as queries:
-        page = browser.get("/inbox")
+    for show in ("", "?show=done"):
+        browser.get(f"/inbox{show}")
+        with CaptureQueriesContext(connection) as queries:
+            page = browser.get(f"/inbox{show}")
+        assert len(queries) <= 7, show
     assert text_of(page).count("replaced by a later plan") == 30
-    assert len(queries) <= 7
 
 
 class Gone(io.StringIO):
