@@ -31,7 +31,7 @@ class RunState(WordedEnum):
     """The state of a run, with a description."""
 
     QUEUED = "queued", "waiting for a worker"
-    RUNNING = "running", "running"
+    RUNNING = "running", "planning"
     TARGET_MET = "target_met", "planned, the target is met"
     BELOW_TARGET = "below_target", "planned, below the target"
     CANCELLED = "cancelled", "stopped"

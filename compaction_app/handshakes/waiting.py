@@ -36,7 +36,12 @@ def waiting_agents() -> list[WaitingAgent]:
     if not _is_any_open():
         return []
     found = Handshake.objects.open().shown().with_session().order_by("ends_at")
-    return [WaitingAgent(one, one_line(one.session.heading, TITLE_CHARACTERS), address_of(one)) for one in found]
+    return [waiting_agent(one) for one in found]
+
+
+def waiting_agent(handshake: Handshake) -> WaitingAgent:
+    """The agent of an open handshake."""
+    return WaitingAgent(handshake, one_line(handshake.session.heading, TITLE_CHARACTERS), address_of(handshake))
 
 
 def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.core.states import RunState
-from compaction_app.handshakes.waiting import waiting_agents
+from compaction_app.handshakes.waiting import waiting_agent
 from compaction_app.lookups import known_run
 from compaction_app.models import Decision, Handshake, Run, RunQuerySet, SummaryDraft
 from compaction_app.planning.hook_runner import PINNED_SEQ
@@ -51,19 +51,21 @@ class InboxPlan:
 @require_safe
 def inbox(request: HttpRequest) -> HttpResponse:
     """What needs the user; or the plans that are being made, or that need nothing."""
-    asked = request.GET.get("show", "")
-    tab = asked if asked in TABS else ""
+    chosen = request.GET.get("show", "")
+    tab = chosen if chosen in TABS else ""
     waiting = list(_with_steps(Run.objects.waiting()).order_by("-pk"))
     active = Run.objects.shown().active()
-    done = Run.objects.shown().exclude(pk__in=[run.pk for run in waiting]).exclude(pk__in=active)
-    agents, drafts = waiting_agents(), SummaryDraft.objects.shown().unfinished().with_session().order_by("-pk")
+    asked = Handshake.objects.unfinished().shown().with_session().order_by("ends_at")
+    agents = [waiting_agent(one) for one in asked if one.is_open]
+    needing = [run.pk for run in waiting] + [one.handshake.run_id for one in agents if one.handshake.run_id]
+    done = Run.objects.shown().exclude(pk__in=needing).exclude(pk__in=active)
+    drafts = SummaryDraft.objects.shown().unfinished().with_session().order_by("-pk")
     drafted = [draft for draft in drafts if draft.state in (SummaryDraft.State.READY, SummaryDraft.State.FAILED)]
-    approved = list(Handshake.objects.approved().shown().with_session().order_by("-pk"))
     context: dict[str, Any] = {
         "tab": tab,
         "running": [InboxPlan(run, _progress(run)) for run in active.with_session().order_by("-pk")],
         "writing": [draft for draft in drafts if draft not in drafted],
-        "approved": approved,
+        "approved": [one for one in asked if not one.is_open],
         "done_count": done.count(),
         "active_nav": "inbox",
     }

@@ -269,7 +269,7 @@ def source_of_query(planner: str, source: str) -> str:
     The embedded planner searches for the words of a given query, but not for those of the user's last message.
     """
     used = planner not in (PRUNE, MANUAL_PLANNER) and (is_llm(planner) or source != DEFAULT_SOURCE)
-    words = "the last message of the user" if source == DEFAULT_SOURCE else source
+    words = "your last message" if source == DEFAULT_SOURCE else source
     return words if used or planner == MANUAL_PLANNER else f"{words}; the {planner} planner does not use it"
 
 

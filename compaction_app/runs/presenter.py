@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -712,16 +712,22 @@ def planning_steps(run: Run) -> list[EventRow]:
     return [event_row(*event) for event in reversed(found)]
 
 
+_IN_WORDS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "compression_ratio": lambda ratio: f"{100 * float(ratio):g}% of the tokens",
+    "preserve_recent": lambda entries: f"your messages, the last {plural(int(entries), 'entry')}",
+}
+
+
 def shown_parameters(run: Run) -> dict[str, SourcedValue[str]]:
     """The parameters that were given or are in effect, by label."""
     values: Mapping[str, Any] = run.parameters if run.parameters is not None else run.requested_parameters
-    names = {"compression_ratio": "Keep", "preserve_recent": "Recent entries kept", "query": "Query"}
+    names = {"compression_ratio": "Keep", "preserve_recent": "Never proposed", "query": "Next work"}
     found = {}
     for name, label in names.items():
         value = values.get(name)
         if value is None:
             continue
-        shown = f"{100 * float(value):g}% of the tokens" if name == "compression_ratio" else str(value)
+        shown = _IN_WORDS[name](value) if name in _IN_WORDS else str(value)
         source = run.sources.get(name, "")
         found[label] = SourcedValue(shown, source_of_query(run.planner, source) if name == "query" else source)
     return found

@@ -53,8 +53,7 @@ def check(browse: Callable[[Server], Watched], server: Server, row: str) -> None
     page = browse(server).open("/")
     clicks = walk(page, row)
     assert clicks.number == 5
-    assert len(clicks.pages) == 5, clicks.pages
-    assert clicks.pages[0] == f"{server.base}/", "the list is where the walk begins"
+    assert len(clicks.pages) == 4, clicks.pages
 
 
 def test_the_demo_is_compacted_in_five_clicks_and_four_pages(browse, tmp_path):
@@ -66,7 +65,7 @@ def test_the_demo_is_compacted_in_five_clicks_and_four_pages(browse, tmp_path):
 
 def test_a_session_of_claude_code_is_compacted_in_five_clicks_and_four_pages(browse, tmp_path):
     """Starts its server: it finds the session in the home of its agent."""
-    AgentHome(tmp_path / "home").claude(1, claude_session(TASK).content())
+    AgentHome(tmp_path / "home").claude(1, claude_session(TASK).content)
     with start_server(tmp_path) as server:
         server.wait_for(lambda: TASK in server.get("/"))
         check(browse, server, TASK)

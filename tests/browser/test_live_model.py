@@ -175,10 +175,10 @@ def test_the_panel_beside_the_log_is_always_up_to_date(idle, browse):
     factory = run_factory_of(idle, path)
     factory.add_all([PREPARED])
     is_same(page, later, factory.seq)
-    for said in ("50% of the tokens", "Recent entries kept", "Now the tests.", "transcript.jsonl"):
+    for said in ("50% of the tokens", "your messages, the last 2 entries", "Now the tests.", "transcript.jsonl"):
         expect(page.locator("#asked")).to_contain_text(said)
     expect(page.locator("#heading")).to_contain_text("is planning")
-    expect(page).to_have_title(re.compile(r"^Plan [0-9]+, running [0-9.]+%: .* · Redline$"))
+    expect(page).to_have_title(re.compile(r"^Plan [0-9]+, planning [0-9.]+%: .* · Redline$"))
     add_turn(factory, 1)
     is_same(page, later, factory.seq)
     factory.end("target_met")
