@@ -43,6 +43,16 @@ class InboxPlan:
     is_begun: bool = False
 
     @property
+    def cost(self) -> str:
+        """What it cost, in words; empty if nothing left this machine."""
+        sent = self.run.traffic
+        if sent is None:
+            return ""
+        if sent.cost_text or sent.is_reported:
+            return sent.cost_text or "cost not known"
+        return "cost not reported yet" if self.run.is_active else "cost not reported"
+
+    @property
     def fields(self) -> dict[str, str]:
         """What a form sends to plan it again, besides the planner."""
         return repeated_fields(self.run)
@@ -97,7 +107,7 @@ def _plans(runs: Iterable[Any]) -> Iterator[InboxPlan]:
             counted += 1
             yield InboxPlan(run, _begun(run) if counted <= COUNTED else "you began its review", is_begun=True)
         elif run.is_broken_off:
-            yield InboxPlan(run, run.failure)
+            yield InboxPlan(run, run.failure or run.sentence)
         else:
             opened = plural(run.opened, "text") if run.opened else "none"
             later = "; the session has continued since" if run.outgrown else ""
