@@ -43,14 +43,14 @@ class InboxPlan:
     is_begun: bool = False
 
     @property
-    def cost(self) -> str:
-        """What it cost, in words; empty if nothing left this machine."""
-        sent = self.run.traffic
+    def made_by(self) -> str:
+        """The model that made it, and what that cost, in words; empty for a planner without a model."""
+        sent, words = self.run.traffic, f" by {self.run.planner}" if self.run.is_by_llm else ""
         if sent is None:
-            return ""
+            return words
         if sent.cost_text or sent.is_reported:
-            return sent.cost_text or "cost not known"
-        return "cost not reported yet" if self.run.is_active else "cost not reported"
+            return f"{words}, {sent.cost_text or 'cost not known'}"
+        return f"{words}, cost not reported{' yet' if self.run.is_active else ''}"
 
     @property
     def fields(self) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The main job, from a row of the list to a committed plan: five clicks and four pages. Ticks are not counted."""
 
+import json
 import re
 from collections.abc import Callable
 
@@ -65,7 +66,8 @@ def test_the_demo_is_compacted_in_five_clicks_and_four_pages(browse, tmp_path):
 
 def test_a_session_of_claude_code_is_compacted_in_five_clicks_and_four_pages(browse, tmp_path):
     """Starts its server: it finds the session in the home of its agent."""
-    AgentHome(tmp_path / "home").claude(1, claude_session(TASK).content)
-    with start_server(tmp_path) as server:
+    home = AgentHome(tmp_path / "home")
+    home.claude(1, claude_session(TASK).content)
+    with start_server(tmp_path, REDLINE_ROOTS=json.dumps(home.roots)) as server:
         server.wait_for(lambda: TASK in server.get("/"))
         check(browse, server, TASK)
