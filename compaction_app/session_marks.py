@@ -3,38 +3,41 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from django.db.models import F, OuterRef, Q, Subquery
+from django.db.models import OuterRef, Q, Subquery
 from django.urls import reverse
 
 from compaction_app.core.states import RunState
 from compaction_app.models import Handshake, Run, SummaryDraft
 from sessions_app.database.sqlite import UntilWritten
-from sessions_app.models import Session
+from sessions_app.models import AS_PATH, Session
 from sessions_app.web.session_badges import MarkPlace, SessionBadge
 
 
 def compacted(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
     """The sessions that Redline compacted, or made by compacting another one; not those that were taken back."""
-    copies = Session.objects.filter(pk__in=sessions).exclude(made_from="").with_path()
+    copies = Session.objects.filter(pk__in=sessions).exclude(made_from="").annotate(at=AS_PATH)
     copy = copies.filter(at=OuterRef("compaction__created")).values("pk")[:1]
-    committed = Run.objects.filter(state=RunState.COMMITTED, compaction__isnull=False)
     in_place = Q(session__in=sessions, compaction__created="")
     made = Q(compaction__created__in=copies.values("at"))
-    found = committed.filter(in_place | made).annotate(made=Subquery(copy), created=F("compaction__created"))
+    committed = Run.objects.filter(in_place | made, state=RunState.COMMITTED)
+    found = committed.only("session", "stats", "context", "struck_estimate").order_by("pk")
     runs: dict[int, list[Run]] = {}
-    for run in found.only("session", "stats", "context", "struck_estimate").order_by("pk"):
-        key = run.made if run.created else run.session_id
-        runs.setdefault(key, []).append(run)
-    return {key: _mark(of_session) for key, of_session in runs.items() if key is not None}
+    copied: set[int] = set()
+    for run in found.annotate(made=Subquery(copy)):
+        key: int | None = vars(run)["made"]
+        if key is not None:
+            copied.add(key)
+        runs.setdefault(key or run.session_id, []).append(run)
+    return {key: _mark(of_session, is_copy=key in copied) for key, of_session in runs.items()}
 
 
-def _mark(runs: Sequence[Run]) -> SessionBadge:
+def _mark(runs: Sequence[Run], *, is_copy: bool) -> SessionBadge:
     return SessionBadge(
         "compacted",
         reverse("compaction:result", args=(runs[-1].pk,)),
         MarkPlace.COMPACTED,
         deleted=sum(run.struck for run in runs),
-        written=sum(not run.created for run in runs),
+        written=0 if is_copy else len(runs),
     )
 
 

@@ -47,6 +47,8 @@ DUE: Final = (PAST_THRESHOLD | OVERFLOWN) & ENOUGH_TO_COMPACT & Q(compacts_autom
 """The rule of `Session.due`."""
 HAS_ENTRIES: Final = Q(missing=False, state__isnull=False, indexed_at__isnull=False)
 """Sessions whose file exists and was read, so that their entries are in the index, by the schema of the row."""
+AS_PATH: Final = Concat("root__path", models.Value("/"), "relative_path", output_field=models.TextField())
+"""The path of a session as text, to compare it in the database."""
 WRITTEN_BY_OTHERS: Final = ~Q(own_write_ns=F("mtime_ns"))
 
 INDEXED_FIELDS: Final = (
@@ -169,11 +171,6 @@ class SessionQuerySet(models.QuerySet["Session"]):
         """The session at a path."""
         found = self.select_related("root").filter(relative_path__endswith=path.name)
         return next((one for one in found if one.path == path), None)
-
-    def with_path(self) -> Self:
-        """The sessions with their paths as text in `at`, to compare them in the database."""
-        at = Concat("root__path", models.Value("/"), "relative_path", output_field=models.TextField())
-        return self.annotate(at=at)
 
     def originals(self) -> Self:
         """The sessions that are not forks of indexed ones, which have the same texts."""

@@ -205,7 +205,7 @@ def browse(choice: ListFilters, now: datetime) -> dict[str, Any]:
     paginator = Paginator(chosen, PAGE_SIZE)
     paginator.count = counts[choice.show]  # known already: it is not counted again
     page = paginator.get_page(choice.page)
-    rows = _rows(page.object_list, held, now)
+    rows = _rows(list(page), held, now)
     listed = [
         {
             "path": root.path,

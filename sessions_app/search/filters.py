@@ -24,7 +24,7 @@ KINDS: Final[Mapping[PassageKind, str]] = {
 }
 STATES: Final[Mapping[PassageState, str]] = {
     PassageState.SEEN: "The model still sees it",
-    PassageState.STRUCK: "Struck",
+    PassageState.STRUCK: "Deleted",
     PassageState.SUMMARISED: "Before a compaction",
     PassageState.ELSEWHERE: "On another branch",
 }
@@ -37,7 +37,7 @@ KIND_NAMES: Final[Mapping[str, frozenset[PassageKind]]] = {
 }
 _STATE_NAMES: Final[Mapping[str, frozenset[PassageState]]] = {
     **{state.name.lower(): frozenset({state}) for state in PassageState},
-    "removed": frozenset({PassageState.STRUCK, PassageState.SUMMARISED}),
+    **dict.fromkeys(("deleted", "removed"), frozenset({PassageState.STRUCK, PassageState.SUMMARISED})),
 }
 _T = TypeVar("_T")
 

@@ -176,7 +176,7 @@ _VOICES: Final = {
     PassageKind.RESULT: "machine",
 }
 _WHO: Final = {
-    PassageKind.SAID: "user",
+    PassageKind.SAID: "you",
     PassageKind.REPLY: "assistant",
     PassageKind.SUMMARY: "summary",
     PassageKind.THINKING: "thinking",
@@ -185,7 +185,7 @@ _WHO: Final = {
 }
 
 _BEYOND: Final = {
-    PassageState.STRUCK: "struck",
+    PassageState.STRUCK: "deleted",
     PassageState.SUMMARISED: "summarised",
     PassageState.ELSEWHERE: "other branch",
 }

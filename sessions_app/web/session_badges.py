@@ -15,7 +15,7 @@ from typing import Final
 from django.db.models import Q
 from django.utils.module_loading import import_string
 
-from sessions_app.models import Session
+from sessions_app.models import AS_PATH, Session
 from sessions_app.sessionlog.text import one_line, plural
 
 PARENT_CHARACTERS: Final = 36
@@ -128,7 +128,7 @@ def parents_of(sessions: Iterable[Session]) -> dict[str, Session]:
     names = {session.parent for session in sessions if session.parent}
     if not names:
         return {}
-    shown = Session.objects.shown().for_display().with_path()
+    shown = Session.objects.shown().for_display().annotate(at=AS_PATH)
     found = shown.filter(Q(header_id__in=names) | Q(at__in=names))
     return {name: one for one in found for name in (one.header_id, str(one.path)) if name in names}
 

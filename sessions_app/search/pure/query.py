@@ -4,7 +4,7 @@ around its matches.
     race condition        both words, in any order; a word of three letters or more also finds longer ones
     "race condition"      exactly these words in a row
     -flaky                without this word
-    tool:bash is:removed  only results of a tool, only what the model no longer sees
+    tool:bash is:deleted  only results of a tool, only what the model no longer sees
 
 Everything else is a word, including what only looks like a filter: no input causes an error of the index.
 """

@@ -52,7 +52,7 @@ def test_places_are_grouped_by_session_and_marked(known_root, browser, sessions)
     assert (results.places, results.sessions) == (7, 2)
     found = [(found.session, found.places, found.more) for found in results.found]
     assert found == [(sessions[0], 6, 3), (sessions[1], 1, 0)]
-    assert [hit.who for hit in results.found[0].hits] == ["user", "assistant", "assistant"]
+    assert [hit.who for hit in results.found[0].hits] == ["you", "assistant", "assistant"]
     assert {mark.text() for mark in elements(answer, "mark")} == {"needle"}
     assert "7 places in 2 sessions" in text_of(answer)
 

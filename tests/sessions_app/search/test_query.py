@@ -112,7 +112,7 @@ def test_nothing_that_is_typed_is_an_error(store, typed):
 
 
 def test_filters_are_read_from_the_query():
-    filters = SearchFilters.of('tool:bash agent:claude in:user is:removed project:"a b" before:2026-02 role:x race')
+    filters = SearchFilters.of('tool:bash agent:claude in:user is:deleted project:"a b" before:2026-02 role:x race')
     assert filters.tools == {"bash"}
     assert filters.agents == {"claude-code"}
     assert filters.kinds == {PassageKind.SAID}
