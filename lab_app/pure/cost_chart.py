@@ -94,12 +94,12 @@ def cost_chart(sums: Mapping[date, MonthSums]) -> CostChart | None:
 
 
 def _last_months(known: Sequence[date]) -> list[date]:
-    """The last MONTHS_SHOWN months up to the latest one, from the first known one on, without gaps."""
+    """The last MONTHS_SHOWN months up to the latest one, without gaps; the first of them is a known one."""
     months = [known[-1]]
-    while months[0] > known[0] and len(months) < MONTHS_SHOWN:
+    while len(months) < MONTHS_SHOWN:
         first = months[0]
         months.insert(0, date(first.year - (first.month == 1), (first.month - 2) % 12 + 1, 1))
-    return months
+    return months[next(place for place, month in enumerate(months) if month in known) :]
 
 
 def _step(highest: int) -> int:

@@ -270,7 +270,7 @@ PHRASES: Final[Mapping[str, str]] = {
 def answer(results: Sequence[StrategyResult], labels: Mapping[str, str]) -> str:
     """What the built-in planner loses at the middle share, or else the best strategy, beside a simple order; empty if
     nothing could be measured."""
-    keeps = sorted({one.keep for one in results if one.keep is not None and one.loss is not None})
+    keeps = sorted({one.keep for one in results if one.keep is not None and one.loss is not None}, reverse=True)
     if not keeps:
         return ""
     keep = keeps[len(keeps) // 2]
@@ -443,7 +443,7 @@ def loss_plot(results: Sequence[StrategyResult], labels: Mapping[str, str]) -> L
         )
         for strategy, points in drawn.items()
     )
-    step = 0.05 if top <= 0.25 else 0.1 if top <= 0.5 else 0.2
+    step = next(step for most, step in ((0.05, 0.01), (0.25, 0.05), (0.5, 0.1), (math.inf, 0.2)) if top <= most)
     losses = tuple(
         PlotTick(y_of(step * number), round(100 * step * number)) for number in range(int(top / step + 0.5) + 1)
     )

@@ -413,7 +413,7 @@ def agents(stage: Stage) -> Pages:
         }
         pages[f"backups-{agent}"] = f"{stage.at(f'{agent}-written')}/backups"
     pages["timeline-opencode"] = f"{opencode}/timeline"
-    server.wait_for(lambda: "By agent" in text_of(server.get("/insights/costs")))
+    server.wait_for(lambda: "By who compacted" in text_of(server.get("/insights/costs")))
     return pages
 
 

@@ -55,7 +55,7 @@ def committed(redline, known_root):
 def test_an_empty_log_says_so_and_else_the_newest_come_first_page_by_page(browser, redline, monkeypatch):
     answer = browser.get("/history")
     assert "No changes yet" in text_of(answer)
-    assert "Log checked" not in text_of(answer)
+    assert "log checked" not in text_of(answer)
     monkeypatch.setattr("compaction_app.pages.audit.PAGE_SIZE", 3)
     for number in range(1, 5):
         record(number)
@@ -70,7 +70,7 @@ def test_a_commit_appears_with_its_run_and_hashes_and_in_json_with_all_that_thes
     path = committed.session.path
     answer = browser.get("/history")
     shown = text_of(answer)
-    assert not missing(shown, "1 change since", "1 entry, whole", "passed", "compared with the approved plan")
+    assert not missing(shown, "1 change since", "log checked now: whole", "passed", "compared with the approved plan")
     assert f"{path.stat().st_size:,} bytes" in shown
     assert sha256_of(path.read_bytes()) in answer.content.decode()
     assert not missing(shown, f"Plan {committed.pk}", "an edit in the session", "1 backup,", "checked")

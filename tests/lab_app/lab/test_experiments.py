@@ -91,7 +91,7 @@ def test_a_stopped_experiment_keeps_what_was_measured(session, known_root, monke
     measured(experiment)
     first, second = experiment.measured.order_by("pk")
     assert experiment.state == State.STOPPED
-    assert "What was measured by then is kept" in experiment.failure
+    assert "What was tested by then is kept" in experiment.failure
     assert first.trials
     assert second.measured_at is None
 

@@ -30,10 +30,13 @@ def test_everything_stays_within_the_frame_and_labels_apart(saved, again):
 
 
 def test_the_last_months_are_shown_and_without_any_there_is_no_chart():
-    sums = {date(2020 + number, 3, 1): MonthSums(1, 5, 1) for number in range(5)}
+    sums = {date(2024, month, 1): MonthSums(1, 5, 1) for month in range(1, 13)}
     chart = cost_chart(sums)
     assert chart is not None
-    assert (len(chart.bars), chart.bars[-1].month) == (MONTHS_SHOWN, date(2024, 3, 1))
+    assert (len(chart.bars), chart.bars[-1].month) == (MONTHS_SHOWN, date(2024, 12, 1))
+    rare = cost_chart({date(2020 + number, 3, 1): MonthSums(1, 5, 1) for number in range(5)})
+    assert rare is not None
+    assert [bar.month for bar in rare.bars] == [date(2024, 3, 1)]
     assert cost_chart({}) is None
 
 
