@@ -184,9 +184,9 @@ def test_capital_a_and_x_decide_the_group_and_nothing_else(page):
     is_current(page, headers[1])
     expect(groups.nth(1)).not_to_contain_text("approved")
     press(page, "X")
-    expect(groups.nth(1)).to_contain_text("kept")
+    expect(groups.nth(1)).to_contain_text("rejected")
     is_current(page, headers[2])
-    expect(groups.nth(2)).not_to_contain_text("kept")
+    expect(groups.nth(2)).not_to_contain_text("rejected")
 
 
 def test_enter_and_the_arrows_fold_groups_and_proposals_open_and_shut(page):

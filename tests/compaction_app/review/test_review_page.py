@@ -297,11 +297,12 @@ def test_an_open_proposal_shows_source_reason_and_pair_and_is_remembered_as_open
 
 
 def test_what_was_opened_is_marked_in_its_row_its_group_and_the_head_and_can_be_filtered(browser, run):
-    first, *others = leads(run)
     before = page(browser, run, "?by=tool")
+    first, others = Target(shown_entries(before)[0]), leads(run)[1:]
     assert texts(before, ".group__opened") == [f"0 of {len(others) + 1} opened"]
     assert not elements(before, "li .seen.is-opened")
-    part = browser.get(f"/plans/{run.pk}?by=tool&part=open&at={ref_of(first)}", headers=HTMX)
+    link = str(elements(before, ".proposal__what")[0].attributes["href"])
+    part = browser.get(f"{link.partition('#')[0]}&part=open", headers=HTMX)
     swapped = {str(one.id): text_of(one) for one in elements(part, "[hx-swap-oob]")}
     assert swapped.keys() <= set(ids(before))
     assert f"1 of {len(others) + 1} opened" in swapped.values()

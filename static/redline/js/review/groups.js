@@ -83,7 +83,8 @@ export const unfold = async (before) => {
   await allSent();
   const row = fresh(before);
   if (!row || unfolded(row)) return;
-  await load(row, `${address}?part=open&at=${encodeURIComponent(row.dataset.key)}`, { swap: "beforeend" });
+  /* The line's link has the filter of the page, and so its group. */
+  await load(row, `${linkOf(row).getAttribute("href").split("#")[0]}&part=open`, { swap: "beforeend" });
   linkOf(row).setAttribute("aria-expanded", "true");
 };
 
