@@ -267,9 +267,9 @@ class RestorePlan(PlannedChange):
         if self.change.newer:
             last = self.change.newer[-1]
             words["drop_newer"] = (
-                f"Remove the {plural(len(self.change.newer), 'line')} that came after this backup.",
-                f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They stay in the backup that "
-                "is made of the current session.",
+                f"Delete the {plural(len(self.change.newer), 'line')} that came after this backup.",
+                f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They are kept in the backup "
+                "that is made of the current session.",
             )
         return words
 
