@@ -11,12 +11,12 @@ import os
 import tempfile
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django import forms
@@ -34,6 +34,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from compaction_app.changes.backups import (
     DAMAGED,
     ListedBackup,
+    NewerEntry,
     RestoreDifference,
     delete as delete_backup,
     difference,
@@ -63,7 +64,7 @@ from sessions_app.web.pages import acts_on_post, number_in, redirect, require_va
 COMPARED_BYTES: Final = 256_000_000
 """The maximum number of bytes that the list reads to show the effect of restores: about 0.2 s. Beyond that, only the
 page of each backup shows its effect."""
-NEWER_SHOWN: Final = 50
+NEWER_SHOWN: Final = 60
 REMEMBERED: Final = 1_000
 """The number of cached verifications."""
 STEP_BYTES: Final = 400_000_000
@@ -176,7 +177,7 @@ def _show_restore(
     form: ConfirmForm | None = None,
 ) -> HttpResponse:
     try:
-        view = view_restore(session, name)
+        view = view_restore(session, name, request.GET.get("rows", ""))
     except RedlineError as unshown:
         return _refused(request, session, fault or unshown)
     form = (form or ConfirmForm()).of_shown(view["plan"])
@@ -395,21 +396,52 @@ def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) 
     return BackupRow(listed, remembered(listed), in_words(change), _brought_back(change))
 
 
-def view_restore(session: Session, name: str) -> dict[str, Any]:
-    """The effect that restoring a backup would have now, for its page.
+def view_restore(session: Session, name: str, rows: str = "") -> dict[str, Any]:
+    """The effect that restoring a backup would have now, for its page; `rows` is the number of lines that each group
+    shows, as its address has it.
 
     Raises BadInput `no_such_backup` and `backup_of_rows`, Conflict `append_only`, and the errors of reading both files.
     """
     path = session_file(session)
     listed = find_backup(path, name)
     plan = plan_restore(listed.file.path, timezone.now())
-    newer = plan.change.newer
+    shown = int(rows) if rows.isascii() and rows.isdigit() and len(rows) < 8 else NEWER_SHOWN
     back = _brought_back(plan.change) if plan.present is not None else "the session comes back"
     row = BackupRow(listed, remembered(listed), in_words(plan.change), back)
-    more = len(newer[NEWER_SHOWN:])
-    # The effect on the hard links of the session, as a sentence; empty if it has none.
-    other_names = other_names_note(path)
-    return {"row": row, "plan": plan, "newer": newer[:NEWER_SHOWN], "more": more, "other_names": other_names}
+    return {
+        "row": row,
+        "plan": plan,
+        "groups": newer_groups(plan.change, shown),
+        "next_rows": shown + NEWER_SHOWN,
+        # The effect on the hard links of the session, as a sentence; empty if it has none.
+        "other_names": other_names_note(path),
+    }
+
+
+class NewerGroup(NamedTuple):
+    """Lines of one kind that a restore would delete."""
+
+    title: str
+    """Their number and kind, such as `53 user messages`."""
+    lines: Sequence[NewerEntry]
+    """Those that are shown."""
+    left: int
+
+
+def newer_groups(change: RestoreDifference, shown: int) -> list[NewerGroup]:
+    """The lines that a restore would delete, by kind in the order of `in_words`."""
+    found: dict[tuple[str, str], list[NewerEntry]] = {names: [] for names in (*_KINDS.values(), _OTHER)}
+    for line in change.newer:
+        found[_kind_of(line)].append(line)
+    return [
+        NewerGroup(_counted(len(lines), names), lines[:shown], max(0, len(lines) - shown))
+        for names, lines in found.items()
+        if lines
+    ]
+
+
+def _kind_of(line: NewerEntry) -> tuple[str, str]:
+    return _KINDS.get(EntryKind.DELETION if line.deletes else line.kind, _OTHER)
 
 
 def view_deletion(session: Session, name: str) -> dict[str, Any]:
@@ -436,10 +468,10 @@ def verified_row(session: Session, name: str) -> BackupRow:
 
 
 def in_words(change: RestoreDifference) -> str:
-    """The lines that a restore would remove, such as `2 user messages and the compaction it was made for`."""
+    """The lines that a restore would delete, such as `2 user messages and the compaction it was made for`."""
     counts: dict[tuple[str, str], int] = dict.fromkeys([*_KINDS.values(), _OTHER], 0)
     for line in change.newer:
-        counts[_KINDS.get(EntryKind.DELETION if line.deletes else line.kind, _OTHER)] += 1
+        counts[_kind_of(line)] += 1
     parts = [_counted(number, names) for names, number in counts.items() if number]
     if change.made_for:
         parts.append("the compaction it was made for")

@@ -502,7 +502,7 @@ def view_result(compaction: Compaction) -> dict[str, Any]:
     }
 
 
-class Check(NamedTuple):
+class PlanCheck(NamedTuple):
     """One thing that was checked of a saved plan, with its evidence."""
 
     holds: bool
@@ -510,7 +510,7 @@ class Check(NamedTuple):
     evidence: list[str]
 
 
-def checks_of(compaction: Compaction, certificate: Certificate) -> list[Check]:
+def checks_of(compaction: Compaction, certificate: Certificate) -> list[PlanCheck]:
     """The checks of a saved plan, as sentences: what is wrong stands below the one that failed."""
     agent, backup = compaction.session.agent, compaction.backup
     package, difference = certificate.package, certificate.difference
@@ -522,23 +522,23 @@ def checks_of(compaction: Compaction, certificate: Certificate) -> list[Check]:
         opened = f"{messages} as in {certificate.versions or certificate.reader}"
     faults = [certificate.refusal, package.detail if package is not None else ""]
     found = [
-        Check(
+        PlanCheck(
             not is_refused, f"{agent.label} {'cannot' if is_refused else 'can'} continue from this", [opened, *faults]
         )
     ]
     if difference is not None:
         same = "Nothing but the approved plan is missing"
         found.append(
-            Check(False, "It differs from the approved plan", [difference])
+            PlanCheck(False, "It differs from the approved plan", [difference])
             if difference
-            else Check(True, same, ["compared message by message; everything else is kept word for word"])
+            else PlanCheck(True, same, ["compared message by message; everything else is kept word for word"])
         )
     broken = [one.sentence for one in certificate.unrepaired[:NAMED]]
     whole = "Every call has its result" if not broken else "A provider would refuse it"
     repaired = [f"{one.sentence} The agent mends that itself." for one in certificate.violations if one.is_repaired]
-    found.append(Check(not broken, whole, broken or repaired[:NAMED]))
+    found.append(PlanCheck(not broken, whole, broken or repaired[:NAMED]))
     copy = f"{Path(backup.path).name}, SHA-256 {backup.sha256[:12]}…"
-    found.append(Check(True, "A backup was made and checked first", [copy]))
+    found.append(PlanCheck(True, "A backup was made and checked first", [copy]))
     return [check._replace(evidence=[one for one in check.evidence if one]) for check in found]
 
 

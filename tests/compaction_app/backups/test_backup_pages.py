@@ -213,15 +213,16 @@ def test_a_plan_stands_when_the_bytes_that_it_was_made_on_come_back(browser, pat
 
 def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser, path):
     before, name = path.read_bytes(), compacted(path)
-    after, page = grown(path, *map(str, range(53))), of(path, name)
+    after, page = grown(path, *map(str, range(63))), of(path, name)
     text = text_of(browser.get(page))
-    assert not missing(text, "53 user messages and the compaction it was made for", "n49", "and 3 more")
-    assert "Delete the 53 lines that came after this backup." in text
-    assert "n50" not in text
+    assert not missing(text, "63 user messages and the compaction it was made for", "n59", "the other 3")
+    assert "Delete the 63 lines that came after this backup." in text
+    assert "n60" not in text
+    assert "n62" in text_of(browser.get(page, {"rows": "120"}))
     assert "Trust this backup" not in text
 
     refusal = refuses(browser, path, page, status=422, plan=shown(browser, page))
-    sentence = "Delete the 53 lines that came after this backup."
+    sentence = "Delete the 63 lines that came after this backup."
     assert f"Nothing was restored: a confirmation is missing. Tick it if you agree: {sentence}" in refusal
     assert f"{sentence} Confirmation missing" in refusal
     assert "--drop-newer" not in refusal
