@@ -15,6 +15,7 @@ from sessions_app.sessionlog.tree_rows import TreeRows
 from sessions_app.web.session_badges import SessionBadge, find_badges
 
 RELATIVES_SHOWN: Final = 100
+NOTHING_WRITTEN: Final = "Nothing can be written for this session."
 TABS: Final = {
     "session": "conversation",
     "entry": "conversation",
@@ -107,12 +108,12 @@ def _why_no_plan(session: Session) -> str:
         return "This file has no session header. Make a copy with one first."
     if session.is_old:
         return f"Version {session.version} has no permanent entry ids. Make a version 3 copy first."
-    return session.read_only if session.read_only and not session.can_hand_off else ""
+    return NOTHING_WRITTEN if session.read_only and not session.can_hand_off else ""
 
 
 def _why_no_summary(session: Session, reading: Reading | None) -> str:
     if session.read_only:
-        return session.read_only
+        return NOTHING_WRITTEN
     form = reading.agent.format.summary_format if reading is not None else None
     if form is None or not form.honours_compactions:
         return f"{session.agent_label or 'Its agent'} has no summaries that Redline can write."

@@ -69,6 +69,30 @@ def test_without_script_the_slider_has_a_button(server, browse):
     expect(page).to_have_url(re.compile("[?&]at=e2$"))
 
 
+# ---- what stays in sight --------------------------------------------------------------------------------
+
+
+def test_title_turn_and_next_step_stay_in_sight_when_the_head_has_scrolled_away(page):
+    stick = page.locator("[data-stick]")
+    expect(stick).to_be_hidden()
+    page.locator("#e33").scroll_into_view_if_needed()
+    page.mouse.wheel(0, 600)
+    expect(stick).to_be_visible()
+    expect(stick).to_contain_text("mapped parser")
+    expect(stick.locator("[data-turn-here]")).to_have_text(re.compile("^[345]$"))
+    stick.get_by_role("link", name="Find in this session").click()
+    expect(page.locator("#search-session")).to_be_focused()
+    press(page, "Escape", "c")
+    expect(page).to_have_url(re.compile("/compact"))
+
+
+def test_without_script_the_next_step_stays_in_sight_too(server, browse):
+    page = browse(server, java_script_enabled=False).open(server.session("mapped parser"))
+    page.mouse.wheel(0, 2000)
+    page.locator("[data-stick]").get_by_role("link", name="Compact…").click()
+    expect(page).to_have_url(re.compile("/compact"))
+
+
 # ---- keys ------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +125,7 @@ def test_keys_go_on_where_the_page_ends(page):
 
 def test_no_key_is_silent(page):
     status = page.locator("#said")
-    for key in "co":
+    for key in "yo":
         press(page, key)
         expect(status).to_have_text("No entry is chosen: j chooses the next one")
     press(page, "?")
@@ -126,7 +150,7 @@ def test_an_entry_s_link_text_and_id_are_copied(server, browse):
         page.get_by_role("button", name=words).click()
         expect(status).to_contain_text("of e3 is copied")
         assert page.evaluate(clipboard) == copied
-    press(page, "j", "c")
+    press(page, "j", "y")
     expect(status).to_have_text("The link of e4 is copied")
     assert page.evaluate(clipboard) == f"{page.url}/entries/e4"
 

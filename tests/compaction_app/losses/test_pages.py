@@ -87,8 +87,8 @@ def test_a_plan_that_cannot_leave_as_little_says_so(browser, idle_root):
     for name, summary in (("a.jsonl", "so far"), ("b.jsonl", "so far " * 100)):
         url = add(idle_root, chain(*TALK, summary_compaction(summary, "e9")), name)
         shown = text_of(page(browser, f"{url}/lost"))
-        assert ("cannot leave as little" in shown) == (name == "a.jsonl")
-        assert ("leaves no more than this did" in shown) == (name == "b.jsonl")
+        assert ("cannot delete as much" in shown) == (name == "a.jsonl")
+        assert ("ends with no more than this did" in shown) == (name == "b.jsonl")
 
 
 def test_summaries_of_a_branch_are_linked_with_each_other(browser, idle_root):
@@ -102,7 +102,7 @@ def test_summaries_of_a_branch_are_linked_with_each_other(browser, idle_root):
 def test_the_conversation_before_it_can_be_forked_or_compacted_to_the_same_size(browser, url):
     shown = page(browser, f"{url}/lost")
     assert f"{url}/fork" in actions(shown)
-    assert (link(shown, "Curate it instead…"), field(shown, "entry")) == (f"{url}/compact?leaf=e10", "e10")
+    assert (link(shown, "Compact that instead…"), field(shown, "entry")) == (f"{url}/compact?leaf=e10", "e10")
     assert browser.post(f"{url}/fork", {"entry": "e10"}, follow=True).status_code == 200
     assert Session.objects.count() == 2
     form = page(browser, link(page(browser, f"{url}/lost"), "Make that plan…"))
@@ -118,7 +118,7 @@ def test_the_page_is_linked_from_the_session_and_its_timeline_and_writes_nothing
     address = f"{url}/lost?entry=e11"
     session = links(page(browser, f"{url}?view=all"))
     assert not missing(session, ("What it lost", address), ("What the last summary lost", address))
-    assert ("what it lost", address) in links(page(browser, f"{url}/timeline"))
+    assert ("What it lost", address) in links(page(browser, f"{url}/timeline"))
 
 
 def test_many_names_are_folded_away(browser, idle_root):

@@ -82,7 +82,7 @@ def test_the_doctor_names_a_line_with_more_behind_its_first_value(browser, root)
     index_roots()
     shown = text_of(browser.get(f"{Session.objects.get().get_absolute_url()}/doctor"))
     said = (
-        "1 finding",
+        "1 problem",
         "Has more behind its first value",
         "reads its first value only",
         "what the agent does not read",
@@ -220,7 +220,7 @@ def test_what_a_plan_moves_is_said_wherever_it_is_approved(browser, root):
     chosen = {"compression_ratio": 0.5, "preserve_recent": 0}
     run = start_run(indexed, planner="hand", requested_parameters=chosen, selected=[reply_gone], writer="boundary")
     run, said = finish_run(run), f"otherwise {file[:8]} is sent before"
-    review, commit = (f"/plans/{run.pk}/{page}" for page in ("review", "commit"))
+    review, commit = f"/plans/{run.pk}", f"/plans/{run.pk}/confirm"
     assert said in text_of(element(browser.get(review), "#moved"))
     for kind, is_said in (("reject", False), ("approve", True)):
         pressed = {"seen": reviewed(run).version, kind: ref_of(reply_gone)}

@@ -85,7 +85,7 @@ def test_an_archived_session_is_marked_and_not_forked(browser, session):
     assert ("archived" in text_of(browser.get("/"))) is is_archived
     assert (command in text_of(browser.get(session.get_absolute_url()))) is is_archived
     timeline = text_of(browser.get(f"{session.get_absolute_url()}/timeline"))
-    assert ("Fork from before this point" in timeline) is not is_archived
+    assert ("Fork from before this change" in timeline) is not is_archived
     assert (command in timeline) is is_archived
     assert "Compact that instead" in timeline
 

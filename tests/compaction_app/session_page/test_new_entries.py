@@ -76,9 +76,8 @@ def test_what_surrounds_the_entries_follows_the_session(browser, idle_root):
     session, shown = follow(browser, idle_root, user("one"), assistant(text("x" * 40_000)))
     grow(idle_root, message("e3", "e2", user("two")), message("e4", "e3", assistant(text("y" * 40_000))))
     drawn, page = news(session, shown), browser.get(session.get_absolute_url())
-    for (
-        part
-    ) in "extent views turn-count turns-wide turns-narrow context-facts context-narrow stick-size stick-turn".split():
+    sizes = ("context-facts", "context-narrow", "stick-size")
+    for part in ("extent", "views", "turn-count", "turns-wide", "turns-narrow", "stick-turn", *sizes):
         assert text_of(element(drawn, f"#{part}")) == text_of(element(page, f"#{part}")), part
     assert "2 turns, 4 entries" in text_of(element(drawn, "#extent"))
     assert "What the model sees 4" in text_of(element(drawn, "#views"))

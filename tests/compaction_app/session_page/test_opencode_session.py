@@ -140,7 +140,7 @@ def test_the_conversation_before_a_compaction_is_continued_in_a_fork(store, path
     store.assistant("So far.", parentID=store.user({"type": "compaction", "auto": False}), summary=True)
     rows, row = store.parts(), index_file(path)
     timeline = reverse("compaction:timeline", args=(row.root_id, row.relative_path))
-    assert "Fork from before this point" in shown(timeline)
+    assert "Fork from before this change" in shown(timeline)
     (entry,) = fields(page(timeline))["entry"]
     address = reverse("compaction:fork", args=(row.root_id, row.relative_path))
     assert authorized_client().post(address, {"entry": entry}).status_code == 303
@@ -184,7 +184,7 @@ def test_a_compaction_that_changed_rows_is_named_on_the_timeline_and_where_remov
     commit_run(run, "delete")
     removed = page(address, view="removed")
     assert f'href="/plans/{run.pk}/undo"' in removed
-    assert "Nothing else was removed" in text_of(removed)
+    assert "Nothing else was deleted" in text_of(removed)
     assert "The model still sees everything" not in text_of(removed)
     assert "changed rows of" not in shown(address, view="sees")
     timeline = shown(f"{address}/timeline")
@@ -278,7 +278,7 @@ def test_only_a_hand_off_of_documents_is_offered(store, known_root):
     timeline = shown(f"{row.get_absolute_url()}/timeline")
     assert timeline.count(reason) == 1
     assert "Compact that instead" not in timeline
-    assert "Fork from before this point" not in timeline
+    assert "Fork from before this change" not in timeline
     main = page(row.get_absolute_url())
     assert "Compact…" not in texts(main, "a")
     assert text_of(main).count(reason) == 1
