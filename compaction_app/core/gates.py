@@ -392,7 +392,7 @@ def refuse_no_task_left(judge: Judgement, plan: TargetPlan) -> Refusal | None:
         return None
     return Refusal(
         Code.NO_TASK_LEFT,
-        "No entry that bears the task would remain (user, custom, a summary). Nothing was deleted. "
+        "No entry that bears the task would be kept (user, custom, a summary). Nothing was deleted. "
         "Only a context that says what the model is to do can be compacted.",
     )
 

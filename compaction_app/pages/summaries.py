@@ -228,7 +228,7 @@ def discard(request: HttpRequest, draft: int) -> HttpResponse:
         drafts.discard_draft(found)
     except RedlineError as fault:
         return _show_draft(request, found, fault)
-    messages.success(request, "The draft was discarded. Nothing was written to the session.")
+    messages.success(request, "The draft was deleted. Nothing was written to the session.")
     return pages.redirect(found.session)
 
 

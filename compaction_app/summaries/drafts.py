@@ -216,7 +216,7 @@ def discard_draft(draft: SummaryDraft) -> None:
     """Delete a draft that was not appended. Raises Conflict `being_written`."""
     gone, _ = SummaryDraft.objects.filter(pk=draft.pk).exclude(state__in=(State.ASKING, State.QUEUED)).delete()
     if not gone:
-        raise Conflict("being_written", f"Draft {draft.pk} is being written. It was not discarded. Stop it first.")
+        raise Conflict("being_written", f"Draft {draft.pk} is being written. It was not deleted. Stop it first.")
 
 
 # ---- a draft and its session -----------------------------------------------------------------------------

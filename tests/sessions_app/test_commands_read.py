@@ -435,7 +435,7 @@ def test_the_pages_of_the_session_and_of_the_list_name_it_too(browser, known_roo
     for reader, is_named in (("pi", False), ("atomic-0.8", True), ("pi", False)):
         Session.objects.filter(pk=session.pk).update(reader=reader)
         index_file(session.path)
-        said = "The provider reported far fewer tokens than atomic-0.8 reads here. What pi reads would fit"
+        said = "than this session has when it is opened as atomic-0.8. Opened as pi, it would fit."
         assert (said in text_of(browser.get(session.get_absolute_url()))) is is_named
         assert ("pi would fit" in text_of(browser.get("/"))) is is_named
 

@@ -53,8 +53,8 @@ class Command(RedlineCommand):
                     "Without --entry, all summaries are listed.",
                 )
         losses = [loss for summary in summaries if (loss := _loss(document, branch, summary.id)) is not None]
-        document = {"openedAs": reading.reader.name, "summaries": [_loss_json(loss) for loss in losses]}
-        self.show_json(with_earlier_names(document, reader="openedAs"))
+        found = {"openedAs": reading.reader.name, "summaries": [_loss_json(loss) for loss in losses]}
+        self.show_json(with_earlier_names(found, reader="openedAs"))
         if losses:
             self.say_all(self.screen.table(COLUMNS, [row for loss in losses for row in _rows(loss)]))
         if options["entry"]:

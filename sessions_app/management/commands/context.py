@@ -95,8 +95,8 @@ class Command(RedlineCommand):
             self.say(f"{plural(len(context.messages), 'message')}, {size}, {measured}{rest}.")
             if fitting:
                 self.say(
-                    f"The provider reported far fewer tokens than this context has. Opened as {fitting}, it has "
-                    f"about as many: use --open-as {fitting}.",
+                    f"The provider reported far fewer tokens than this context has when it is opened as "
+                    f"{reading.reader.name}. Opened as {fitting}, it would fit: use --open-as {fitting}.",
                     "yellow",
                 )
             if context.refused is not None:

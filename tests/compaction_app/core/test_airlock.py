@@ -185,10 +185,10 @@ REFUSED = {
         Case("every block of an entry", "e6[1] e6[0]", "every_block", named="e6"),
     ],
     "survival": [
-        Case("every entry", "e1 e2", "no_context_left", named="remain", messages=TASKLESS),
-        Case("what leaves no task", "e2", "no_task_left", named="remain", messages=TASKLESS),
-        Case("a mere block if nothing bears the task", "e1[0]", "no_task_left", named="remain", messages=TASKLESS),
-        Case("an empty list if nothing bears the task", "", "no_task_left", named="remain", messages=TASKLESS),
+        Case("every entry", "e1 e2", "no_context_left", named="kept", messages=TASKLESS),
+        Case("what leaves no task", "e2", "no_task_left", named="kept", messages=TASKLESS),
+        Case("a mere block if nothing bears the task", "e1[0]", "no_task_left", named="kept", messages=TASKLESS),
+        Case("an empty list if nothing bears the task", "", "no_task_left", named="kept", messages=TASKLESS),
     ],
 }
 

@@ -226,7 +226,7 @@ def test_the_documented_module_does_what_the_document_says(redline, own):
 
     release = place(redline.sessions / "release-1.jsonl", session_bytes(session))
     ended = redline.call("compact", release, "--dry-run", "--json")
-    assert ended.refused("my_hooks.keep_releases: sessions about releases stay whole") == "2 cancelled_by_hook"
+    assert ended.refused("my_hooks.keep_releases: sessions about releases are kept whole") == "2 cancelled_by_hook"
 
     listing = result("c1", "a b " * 99, name="ls")
     calls = assistant(call("c1", "ls"), call("c2"))

@@ -54,7 +54,7 @@ def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(redline, br
     assert run.stats == shown.json["stats"]
     assert not run.decisions.exists()
     assert f"/plans/{run.pk}" in browser.get(f"/plans/{run.pk}/log").content.decode()
-    assert "Nothing is approved yet" in text_of(browser.get(f"/plans/{run.pk}"))
+    assert "nothing approved yet" in text_of(browser.get(f"/plans/{run.pk}"))
     approve_proposals(run, timezone.now())
     page = f"/plans/{run.pk}/confirm"
     assert browser.post(page, {**fields(browser.get(page)), "yes": ["unopened"]}).status_code == 303

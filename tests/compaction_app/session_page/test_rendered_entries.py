@@ -70,7 +70,7 @@ def test_each_text_is_rendered_as_what_it_is(browser, address):
     edit = body(page, "e4")
     assert text_of(element(edit, ".call-line")) == "edit a.py +1 −1"
     assert element(edit, ".diff").text() == " x\n-y\n+z\n"
-    assert element(edit, ".diff").attributes["aria-label"] == "Change: 1 added, 1 removed"
+    assert element(edit, ".diff").attributes["aria-label"] == "Change: 1 added, 1 deleted"
     assert texts(body(page, "e5"), ".ansi__green") == ["ok"]
     assert element(body(page, "e7"), "pre").text() == '{\n  "found": [\n    1,\n    2\n  ]\n}'
 

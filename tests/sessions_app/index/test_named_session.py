@@ -105,7 +105,7 @@ def test_without_a_name_the_newest_session_of_this_directory_is_taken(redline, t
     run = plan_session(named)
     found = redline.call("review")
     assert (found.code, f"Its newest plan is number {run.pk}." in found.err) == (0, True)
-    assert f"run {run.pk}" in found.out.lower()
+    assert f"plan {run.pk}" in found.out.lower()
     monkeypatch.chdir(newest.parent)
     os.utime(redline.sessions / "elsewhere.jsonl")
     assert "elsewhere.jsonl" in redline.call("tree").err, "its file is here"
