@@ -32,11 +32,15 @@ class WaitingAgent:
 
 def waiting_agents() -> list[WaitingAgent]:
     """The agents that wait for a review; the one whose time ends first at the beginning."""
-    # Every page queries this, and usually no agent waits.
-    if not _is_any_open():
+    return [waiting_agent(one) for one in unfinished_handshakes() if one.is_open]
+
+
+def unfinished_handshakes() -> list[Handshake]:
+    """The handshakes whose agent waits, or has not applied what was approved."""
+    # Every page queries this, and usually there is none.
+    if not _is_any_unfinished():
         return []
-    found = Handshake.objects.open().shown().with_session().order_by("ends_at")
-    return [waiting_agent(one) for one in found]
+    return list(Handshake.objects.unfinished().shown().with_session().order_by("ends_at"))
 
 
 def waiting_agent(handshake: Handshake) -> WaitingAgent:
@@ -58,7 +62,7 @@ def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
     }
 
 
-_is_any_open: Final = UntilWritten(lambda: Handshake.objects.open().exists())
+_is_any_unfinished: Final = UntilWritten(lambda: Handshake.objects.unfinished().exists())
 
 
 def address_of(handshake: Handshake) -> str:

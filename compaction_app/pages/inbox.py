@@ -15,9 +15,9 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.core.states import RunState
-from compaction_app.handshakes.waiting import waiting_agent
+from compaction_app.handshakes.waiting import unfinished_handshakes, waiting_agent
 from compaction_app.lookups import known_run
-from compaction_app.models import Decision, Handshake, Run, RunQuerySet, SummaryDraft
+from compaction_app.models import Decision, Run, RunQuerySet, SummaryDraft
 from compaction_app.planning.hook_runner import PINNED_SEQ
 from compaction_app.planning.plan import MANUAL_PLANNER
 from compaction_app.runs.forms import repeated_fields
@@ -65,7 +65,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
     tab = chosen if chosen in TABS else ""
     waiting = list(_with_steps(Run.objects.waiting()).order_by("-pk"))
     active = Run.objects.shown().active()
-    asked = Handshake.objects.unfinished().shown().with_session().order_by("ends_at")
+    asked = unfinished_handshakes()
     agents = [waiting_agent(one) for one in asked if one.is_open]
     needing = [run.pk for run in waiting] + [one.handshake.run_id for one in agents if one.handshake.run_id]
     done = Run.objects.shown().exclude(pk__in=needing).exclude(pk__in=active)

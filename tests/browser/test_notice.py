@@ -67,11 +67,11 @@ def server(planning_server, tmp_path):
 
 
 def fill(server: Server) -> None:
-    """Let an agent fill the window of its model; when the test ends, somebody looks at the proposal that results."""
+    """Let an agent fill the window of its model; when the test ends, the plan that results is dismissed."""
     usage = {"totalTokens": WINDOW}
     last = assistant(text("Done."), provider="p", model="small-model", usage=usage)
     append_as_agent(server.root / "work.jsonl", session_bytes([message("last", "e27", last)]))
-    server.ends.callback(lambda: server.get(f"/plans/{newest_run(server)}"))
+    server.ends.callback(lambda: server.post("/inbox", f"/plans/{newest_run(server)}/dismiss"))
 
 
 def window(browse: Opener, server: Server, permission: str = "granted") -> Watched:
@@ -101,7 +101,7 @@ def test_an_enabled_page_notifies_of_a_proposal_as_text(server, browse):
     expect(page.locator("#waiting")).to_be_visible()
     expect(page.locator("#waiting span").first).to_have_text("1")
     [notice] = poll(page, lambda: notices(page))
-    assert notice["title"] == "A proposal is ready for review"
+    assert notice["title"] == "A plan is ready for review"
     assert "<img src=x onerror=alert(1)>" in notice["body"]
     assert "\u202e" not in notice["body"]
     expect(page.locator("img")).to_have_count(0)
@@ -109,7 +109,11 @@ def test_an_enabled_page_notifies_of_a_proposal_as_text(server, browse):
         page.evaluate("window.lastNotice.dispatchEvent(new Event('click'))")
     expect(opened.value.get_by_role("link", name="the parser")).to_be_visible()
     expect(opened.value).to_have_url(re.compile("/review$"))
+    expect(page).to_have_title(re.compile(r"^\(1\) "))
+    opened.value.goto(f"{server.base}/inbox")
+    opened.value.get_by_role("button", name="Dismiss").click()
     expect(page.locator("#waiting")).to_be_hidden()
+    expect(page).to_have_title(re.compile(r"^[^(]"))
 
 
 def test_every_page_notifies_with_the_same_tag(server, browse):

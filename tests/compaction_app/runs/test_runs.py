@@ -389,7 +389,7 @@ def test_the_log_says_where_a_worker_failed_and_nothing_of_what_it_read(session,
         ended = redline.call("worker", "--plan", run.pk)
     seen = path.read_text(encoding="utf-8")
     assert ended.code == 1
-    assert not missing(seen, f"run {run.pk} failed", "test_runs.py", "  ValueError\n")
+    assert not missing(seen, f"plan {run.pk} failed", "test_runs.py", "  ValueError\n")
     assert "secret" not in seen + ended.err + ended.out
 
 
