@@ -41,8 +41,8 @@ ABNORMAL = 1006
 PACE = 0.15
 """Seconds between two pieces from the scripted provider: slow enough to be observed."""
 OFF_BRANCH = (
-    "['heading', 'note', 'meter', 'brief', 'nothing', 'steps', 'traffic', 'asked', 'foot']"
-    ".map((id) => document.getElementById(id).textContent)"
+    "['heading', 'note', 'meter', 'brief', 'nothing', 'steps', 'total', 'traffic', 'asked', 'foot']"
+    ".map((id) => document.getElementById(id).textContent.replace(/\\s+/g, ' ').trim())"
 )
 """The panel beside the log, without times and buttons."""
 LOG = "document.querySelector('#log').innerText"
@@ -341,7 +341,7 @@ def plan_with_the_model(page: Page, *, keep: str) -> None:
     """Send the form of a plan, for which the model is to think, and go from its panel to the planner's log."""
     page.get_by_label("Keep", exact=True).fill(keep)
     page.get_by_label("scripted/thinking-signed").check()
-    page.get_by_label("Thinking").select_option("high")
+    page.get_by_label("Thinking", exact=True).select_option("high")
     expect(page.locator("#size")).to_contain_text("characters, about")
     page.get_by_role("button", name="Plan ↵").click()
     expect(page.get_by_role("heading", name="Planning")).to_be_visible()

@@ -108,7 +108,7 @@ def test_an_enabled_page_notifies_of_a_proposal_as_text(server, browse):
     with page.expect_popup() as opened:
         page.evaluate("window.lastNotice.dispatchEvent(new Event('click'))")
     expect(opened.value.get_by_role("link", name="the parser")).to_be_visible()
-    expect(opened.value).to_have_url(re.compile("/review$"))
+    expect(opened.value).to_have_url(re.compile(r"/plans/\d+$"))
     expect(page).to_have_title(re.compile(r"^\(1\) "))
     opened.value.goto(f"{server.base}/inbox")
     opened.value.get_by_role("button", name="Dismiss").click()

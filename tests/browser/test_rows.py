@@ -108,17 +108,19 @@ def test_a_row_that_is_drawn_again_stays_current(server, browse):
     expect(current).not_to_have_text(name)
 
 
-def test_runs_are_gone_through_and_those_that_wait_are_found(server, browse):
+def test_the_inbox_is_gone_through_a_plan_is_opened_and_dismissed_by_its_key(server, browse):
     page = browse(server).open("/inbox")
-    press(page, "j")
-    is_current(page, 0)
     press(page, "n")
-    is_current(page, 1)
-    expect(rows(page).nth(1)).to_contain_text(title("planned"))
+    is_current(page, 0)
+    expect(rows(page).first).to_contain_text(title("planned"))
     press(page, "n")
     says(page, "Nothing waits for you below this row")
     press(page, "Enter")
-    expect(page).to_have_url(re.compile("/review$"))
+    expect(page).to_have_url(re.compile(r"/plans/\d+$"))
+    page.goto(f"{server.base}/inbox")
+    press(page, "j", "e")
+    expect(page.get_by_role("status").filter(has_text="is dismissed")).to_be_visible()
+    expect(page.get_by_text("Nothing needs you.")).to_be_visible()
 
 
 def test_backups_are_gone_through_and_verified(server, browse):
