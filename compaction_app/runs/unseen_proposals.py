@@ -4,7 +4,7 @@ Agents that wait for a review, plans that are ready, summaries that are drafted,
 waits until it is confirmed, dismissed, or replaced by a later plan of its session.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from django.db.models import Exists, OuterRef
@@ -42,7 +42,7 @@ inbox_count: Final = UntilWritten(_count)
 
 def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
     """The sessions of a list with a plan that is ready or failed, each with the address of the page about it."""
-    found = Run.objects.waiting().filter(session__in=sessions).annotate(outgrown=outgrown())
+    found: Iterable[Any] = Run.objects.waiting().filter(session__in=sessions).annotate(outgrown=outgrown())
     return {run.session_id: _badge(run, is_older=run.outgrown) for run in found}
 
 
