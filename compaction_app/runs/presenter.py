@@ -159,8 +159,8 @@ def _hit(match: Mapping[str, Any]) -> Hit:
 def _sentence(kind: str, data: Mapping[str, Any]) -> str:
     if kind == EventKind.PREPARED:
         return (
-            f"{plural(data['entries'], 'entry')} read, {data['protected']:,} of them never proposed. Tokens are the agent’s "
-            f"own count here and below, characters / 4: {data['tokens']:,}."
+            f"{plural(data['entries'], 'entry')} read, {data['protected']:,} of them never proposed. Tokens are the "
+            f"agent’s own count here and below, characters / 4: {data['tokens']:,}."
         )
     if kind == EventKind.CARRIED:
         dropped = len(data["dropped"])
