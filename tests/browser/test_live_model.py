@@ -178,11 +178,11 @@ def test_the_panel_beside_the_log_is_always_up_to_date(idle, browse):
     for said in ("50% of the tokens", "your messages, the last 2 entries", "Now the tests.", "transcript.jsonl"):
         expect(page.locator("#asked")).to_contain_text(said)
     expect(page.locator("#heading")).to_contain_text("is planning")
-    expect(page).to_have_title(re.compile(r"^Plan [0-9]+, planning [0-9.]+%: .* · Redline$"))
+    expect(page).to_have_title(re.compile(r"^(\([0-9]+\) )?Plan [0-9]+, planning [0-9.]+%: .* · Redline$"))
     add_turn(factory, 1)
     is_same(page, later, factory.seq)
     factory.end("target_met")
-    expect(page).to_have_title(re.compile(r"^Plan [0-9]+, planned, the target is met: .* · Redline$"))
+    expect(page).to_have_title(re.compile(r"^(\([0-9]+\) )?Plan [0-9]+, planned, the target is met: .* · Redline$"))
     expect(page.locator("#heading")).to_contain_text("made 1 call")
     expect(page.get_by_text("You can leave this page")).to_have_count(0)
     is_same(page, later, factory.seq)
