@@ -196,7 +196,7 @@ def test_every_url_was_searched(seen):
     only_posted = {
         "stop", "resume", "again", "decide", "reader", "reindex", "migrate", "verify_backup", "agreement",
         "test_model", "api_compact", "api_stop", "log_out", "approve_rest", "decline_handshake", "take_back_handshake",
-        "test_agent",
+        "test_agent", "dismiss",
     }  # fmt: skip
     # Nothing was imported here; the review of the planned run is closed; one URL only redirects; a hand-off is offered
     # only for agents whose sessions cannot be written to; no session has a
@@ -281,7 +281,8 @@ def seen(server):
         ["/", "/settings/models?dropped=own", "/settings/providers/openai", "/api/sessions", f"/api{written}"]
     )
     waiting += [f"{written}/entries/e3/text", f"{written}/tree/compare"]
-    runs = {address for _, address in links(server.get("/inbox")) if re.fullmatch("/plans/[0-9]+(/log)?", address)}
+    listed = [*links(server.get("/inbox")), *links(server.get("/inbox?show=done"))]
+    runs = {found[1] for _, address in listed if (found := re.fullmatch("(/plans/[0-9]+)(/[a-z]+)?", address))}
     for run in sorted(runs):
         waiting += [run, f"{run}/confirm", f"{run}/result", f"{run}/requests/3", f"/api/runs/{run.rpartition('/')[2]}"]
     while waiting:

@@ -271,7 +271,7 @@ def staged(session, redline):
         "run": f"{of_run}/log",
         "review": of_run,
         "commit": f"{of_run}/confirm",
-        **below(of_run, "stop resume again decide select"),
+        **below(of_run, "stop resume again decide select dismiss"),
         "review_markdown": f"{of_run}/review.md",
         "review_json": f"{of_run}/review.json",
         "approve_rest": f"{of_run}/approve-rest",
