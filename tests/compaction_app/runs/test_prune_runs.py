@@ -4,7 +4,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from compaction_app.core.states import RunState
@@ -41,14 +40,14 @@ def test_a_plan_from_the_form_is_reviewed_in_one_group(browser, path):
     form = f"{index_file(path).get_absolute_url()}/compact"
     page = browser.get(form, {"planner": "prune"})
     assert field(page, "planner") == "prune"
-    assert "Nothing. The prune planner works offline." in text_of(page)
+    assert "Nothing leaves this machine. It deletes tool results with their calls, and nothing else" in text_of(page)
     assert "newest 40,000 tokens of them, if they are at least 20,000 together." in text_of(page)
     assert browser.post(form, {"planner": "prune"}).status_code == 303
     run = finish_run(Run.objects.get())
     assert (run.planner, run.state, run.is_by_llm) == ("prune", RunState.BELOW_TARGET, False)
     assert {row.entry_id for row in run.proposals.all()} == {"e2", "e3", "e4", "e5"}
     assert "Older than the newest 40,000 tokens of tool results" in text_of(browser.get(f"/plans/{run.pk}"))
-    assert "the prune planner works offline" in text_of(browser.get(f"/plans/{run.pk}/log"))
+    assert "the built-in planner works offline" in text_of(browser.get(f"/plans/{run.pk}/log"))
 
 
 def test_a_session_with_too_little_to_prune_says_so(browser, known_root):
@@ -94,50 +93,44 @@ def test_opened_entries_and_blocks_are_remembered_since_the_first_time(session):
     assert opened_targets(plan_session(run.session)) == frozenset(), "another run of the session"
 
 
-SHOWN = {
-    "waiting": {RunState.TARGET_MET, RunState.BELOW_TARGET},
-    "active": {RunState.QUEUED, RunState.RUNNING},
-    "stopped": {RunState.CANCELLED, RunState.INTERRUPTED, RunState.FAILED},
-    "written": {RunState.COMMITTED, RunState.RESTORED},
-    "replaced": {RunState.SUPERSEDED},
-}
+SHOWN = {"": 5, "running": 2, "done": 4}
+"""The tabs of the inbox, and how many of `states` each shows."""
 
 
 @pytest.fixture
 def states(idle_root):
-    """One run in each state, and two that wait."""
-    add_session(idle_root, "a.jsonl", chain(user("Mend it.")))
-    session = Session.objects.get()
-    for state in (*RunState, RunState.TARGET_MET):
+    """A session with a run in each state, and one more whose plan is ready."""
+    for number, state in enumerate((*RunState, RunState.TARGET_MET)):
+        add_session(idle_root, f"{number}.jsonl", chain(user("Mend it.")))
+        session = Session.objects.latest("pk")
         Run.objects.create(session=session, planner="embedded", state=state, created_at=timezone.now())
 
 
-def sentences(browser: Client, show: str) -> set[str]:
-    return set(texts(browser.get("/inbox", {"show": show}), ".run-state"))
-
-
-def test_every_filter_shows_its_states_and_the_counts_add_up_to_all_runs_of_configured_roots(browser, states):
-    for name, expected in SHOWN.items():
-        assert sentences(browser, name) == {state.sentence for state in expected}
-    assert {state for found in SHOWN.values() for state in found} == set(RunState)
-    assert sentences(browser, "") == sentences(browser, "nonsense") == {state.sentence for state in RunState}
-    tabs = ["All 11", "Wait for a decision 3", "At work 2", "Stopped or failed 3", "Committed 2", "Replaced 1"]
-    assert texts(browser.get("/inbox"), ".tabs a") == tabs
-    waiting = browser.get("/inbox", {"show": "waiting"})
-    assert text_of(element(waiting, ".tabs [aria-current]")) == "Wait for a decision 3"
-    assert len(elements(waiting, "tbody tr")) == 3
-    assert "wait for a decision" in text_of(element(waiting, "title"))
+def test_every_run_of_a_configured_root_is_in_one_tab_of_the_inbox(browser, states):
+    found: list[str] = []
+    for show, number in SHOWN.items():
+        rows = elements(browser.get("/inbox", {"show": show}), ".inbox__row")
+        assert len(rows) == number, show
+        found += [str(row.id) for row in rows]
+    assert sorted(found) == sorted(f"run-{run.pk}" for run in Run.objects.all())
+    page = browser.get("/inbox", {"show": "nonsense"})
+    assert texts(page, ".tabs a") == ["Needs you 5", "Running 2", "Done 4"]
+    assert texts(page, ".list-head .facts span") == ["3 plans are ready", "2 failed"]
+    assert text_of(element(page, "#waiting")).startswith("5 ")
     Root.objects.update(configured=False)
-    assert "0 runs" in text_of(browser.get("/inbox"))
+    page = browser.get("/inbox")
+    assert texts(page, ".tabs a") == ["Needs you 0", "Running 0", "Done 0"]
+    assert "No plans yet" in text_of(page)
 
 
-def test_pages_keep_the_filter_and_one_without_runs_leads_to_all(browser, states):
-    run = Run.objects.filter(state=RunState.TARGET_MET)[0]
+def test_pages_keep_the_tab_and_an_empty_inbox_shows_what_was_done_last(browser, states):
+    run = Run.objects.get(state=RunState.COMMITTED)
     for _ in range(60):
         run.pk = None
         run.save()
-    links = elements(browser.get("/inbox", {"show": "waiting"}), "a[rel=next]")
-    assert [one.attributes["href"] for one in links] == ["?show=waiting&page=2"]
-    Run.objects.filter(state__in=SHOWN["waiting"]).delete()
-    shown = browser.get("/inbox", {"show": "waiting"})
-    assert not missing(text_of(shown), "Nothing waits for a decision", "Show all runs")
+    links = elements(browser.get("/inbox", {"show": "done"}), "a[rel=next]")
+    assert [one.attributes["href"] for one in links] == ["?show=done&page=2"]
+    Run.objects.exclude(state=RunState.COMMITTED).delete()
+    shown = browser.get("/inbox")
+    assert not missing(text_of(shown), "Nothing needs you.", "Done last")
+    assert len(elements(shown, ".inbox__row")) == 3

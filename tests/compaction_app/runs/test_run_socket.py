@@ -54,7 +54,7 @@ def server(shared_server):
 
 def start(server: Server, name: str) -> str:
     """Start a run; returns the path of its page."""
-    return start_run(server, server.session(title(name)))
+    return start_run(server, server.session(title(name))) + "/log"
 
 
 def arrived(socket: ClientConnection) -> list[int]:
