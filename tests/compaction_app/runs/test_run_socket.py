@@ -116,11 +116,11 @@ def test_a_run_outlives_its_killed_server_and_ends_with_an_interrupted_one(tmp_p
 Talk = Callable[[ApplicationCommunicator], Awaitable[None]]
 
 
-def talk(path: str, talked: Talk) -> None:
+def talk(path: str, talked: Talk, query: bytes = b"") -> None:
     """Open a socket of this process, and talk over it."""
 
     async def whole() -> None:
-        scope = {"type": "websocket", "path": path, "headers": [], "query_string": b"", "subprotocols": []}
+        scope = {"type": "websocket", "path": path, "headers": [], "query_string": query, "subprotocols": []}
         socket = ApplicationCommunicator(URLRouter([*of_sessions, *of_runs]), scope)
         await socket.send_input({"type": "websocket.connect"})
         assert (await socket.receive_output(10))["type"] == "websocket.accept"
@@ -202,6 +202,25 @@ def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run, redline):
     assert rows_in(call.html) != []
     assert elements(after, '[hx-swap-oob="innerHTML:#turn-2-end"]')
     assert "It had" not in second + after
+
+
+def test_the_panel_of_a_session_gets_the_progress_whole_and_learns_that_planning_has_ended(run):
+    messages: list[str] = []
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        await socket.send_input({"type": "websocket.receive", "text": '{"after": 0}'})
+        messages.append((await socket.receive_output(10))["text"])
+        await asyncio.to_thread(work, run, "one")
+        while (message := await socket.receive_output(10))["type"] == "websocket.send":
+            messages.append(message["text"])
+        assert message["code"] == page_socket.OVER
+
+    talk(f"/ws/plans/{run}/log", watch, b"panel")
+    for message in messages:
+        assert element(message, "#progress").attributes["hx-swap-oob"] == "true"
+        assert not elements(message, "[data-seq]")
+    assert not elements(messages[0], "[data-ended]")
+    assert str(element(messages[-1], "[data-ended]").attributes["data-ended"]).endswith(f"/compact?plan={run}")
 
 
 @pytest.mark.parametrize("path", ["/ws/plans/{run}/log", "/ws/sessions"])
