@@ -31,6 +31,8 @@ from sessions_app.web.pages import acts_on_post, redirect
 PAGE_SIZE: Final = 60
 COUNTED: Final = 4
 """The number of begun reviews whose decisions are counted; the others are only said to be begun."""
+LAST_DONE: Final = 3
+"""How many plans an empty inbox shows that were done last."""
 TABS: Final = ("", "running", "done")
 
 
@@ -82,13 +84,13 @@ def inbox(request: HttpRequest) -> HttpResponse:
     context["running_count"] = sum(len(context[name]) for name in ("running", "writing", "approved"))
     ready, failed = (list(_plans(run for run in waiting if run.is_broken_off is broken)) for broken in (False, True))
     context |= {"agents": agents, "ready": ready, "failed": failed, "drafts": drafted}
-    context["needed"] = sum(map(len, (agents, ready, failed, drafted)))
+    context["needed"] = len(agents) + len(ready) + len(failed) + len(drafted)
     if tab == "done":
         page = Paginator(done.with_session().order_by("-pk"), PAGE_SIZE).get_page(request.GET.get("page"))
         context["page"] = page
-        context["plans"] = [InboxPlan(run, _outcome(run)) for run in page]
+        context["plans"] = [InboxPlan(run, _outcome(run)) for run in page.object_list]
     elif tab == "":
-        last = done.with_session().order_by("-pk")[:3] if not context["needed"] else []
+        last = [] if context["needed"] else list(done.with_session().order_by("-pk")[:LAST_DONE])
         context["plans"] = [InboxPlan(run, _outcome(run)) for run in last]
         context["automatic"] = automatic_planning(timezone.now(), Path.home())
     return render(request, "runs/inbox.html", context)
