@@ -20,6 +20,7 @@ from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Handshake, Run, WaitRule
 from compaction_app.planning.plan import EMBEDDED
 from compaction_app.runs.commands import stop_run
+from compaction_app.runs.unseen_proposals import inbox_count
 from sessions_app.cli import resume_line
 from sessions_app.database.sqlite import left_out_if_busy
 from sessions_app.jobs.job import change_rows
@@ -68,8 +69,8 @@ def change_handshake(
 
 
 def publish_change(handshake: Handshake) -> None:
-    """Make open pages redraw the waiting agents, and notify once one waits for a review."""
-    page: dict[str, Any] = {"asked": True}
+    """Make open pages redraw the waiting agents and their number, and notify once one waits for a review."""
+    page: dict[str, Any] = {"asked": True, "waiting": inbox_count()}
     if handshake.state == HandshakeState.WAITING and handshake.run_id is not None:
         title = one_line(handshake.session.heading, TITLE_CHARACTERS)
         page["tell"] = {
