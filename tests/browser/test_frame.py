@@ -59,7 +59,7 @@ def test_the_help_opens_without_a_script(server, browse):
 def test_keys_lead_from_page_to_page(server, browse):
     session = server.session("Mend it.")
     page = browse(server).open(session)
-    for keys, path in (("gt", f"{session}/tree"), ("gs", session), ("gi", "/inbox"), ("gs", "/")):
+    for keys, path in (("gt", f"{session}/tree"), ("gc", session), ("gi", "/inbox"), ("gs", "/")):
         press(page, *keys)
         expect(page).to_have_url(f"{server.base}{path}")
 

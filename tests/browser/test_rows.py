@@ -108,17 +108,15 @@ def test_a_row_that_is_drawn_again_stays_current(server, browse):
     expect(current).not_to_have_text(name)
 
 
-def test_runs_are_gone_through_and_those_that_wait_are_found(server, browse):
+def test_the_inbox_is_gone_through_and_its_plans_are_opened(server, browse):
     page = browse(server).open("/inbox")
     press(page, "j")
     is_current(page, 0)
-    press(page, "n")
-    is_current(page, 1)
-    expect(rows(page).nth(1)).to_contain_text(title("planned"))
+    expect(rows(page).first).to_contain_text(title("planned"))
     press(page, "n")
     says(page, "Nothing waits for you below this row")
     press(page, "Enter")
-    expect(page).to_have_url(re.compile("/review$"))
+    expect(page).to_have_url(re.compile(r"/plans/\d+$"))
 
 
 def test_backups_are_gone_through_and_verified(server, browse):
@@ -126,7 +124,7 @@ def test_backups_are_gone_through_and_verified(server, browse):
     press(page, "v")
     expect(page.locator("#all-backups .mark")).to_contain_text("Verified")
     press(page, "j", "Enter")
-    expect(page.get_by_role("link", name="Open the session")).to_be_visible()
+    expect(page.get_by_role("link", name="Conversation")).to_be_visible()
     press(page, "j", "v")
     expect(rows(page).first).to_contain_text("Verified")
     is_current(page, 0)
@@ -137,7 +135,7 @@ def test_backups_are_gone_through_and_verified(server, browse):
 def test_a_row_that_is_drawn_again_keeps_the_focus_although_another_response_comes_at_the_same_time(server, browse):
     page = browse(server).open("/history/backups")
     page.get_by_role("link", name=title("written")).click()
-    expect(page.get_by_role("link", name="Open the session")).to_be_visible()
+    expect(page.get_by_role("link", name="Conversation")).to_be_visible()
     page.evaluate(ANOTHER_RESPONSE)
     press(page, "j", "v")
     expect(rows(page).first).to_contain_text("Verified")
