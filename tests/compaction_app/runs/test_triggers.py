@@ -129,7 +129,7 @@ def test_a_session_that_its_agent_does_not_compact_automatically_is_never_due(kn
         assert (session.due, session.due_at, session.due_percent) == ("", None, None)
         assert not Session.objects.due().exists()
         # That the model refused the context is still said.
-        assert text_of(page(browser, "/")).count("overflow") == bool(shown)
+        assert text_of(page(browser, "/")).count("context too long") == bool(shown)
         assert "does not compact automatically" in text_of(page(browser, session.get_absolute_url()))
     settings.write_bytes(b'{"compaction": {"enabled": true}}')
     refresh_windows(ContextWindowLookup())
@@ -515,16 +515,16 @@ def test_a_plan_that_somebody_started_and_left_waits_in_the_header_the_list_and_
     assert badge(browser) == 1
     assert link(browser.get("/"), plan_mark(left)) == f"/plans/{left.pk}"
     assert "you started it, none opened" in text_of(element(browser.get("/inbox"), ".inbox__row"))
-    assert f"The plan of run {left.pk} waits for review." in text_of(browser.get(session.get_absolute_url()))
+    assert link(browser.get(session.get_absolute_url()), plan_mark(left)) == f"/plans/{left.pk}"
     again = plan_by_hand(session)
     assert (badge(browser), link(browser.get("/"), plan_mark(again))) == (1, f"/plans/{again.pk}")
     browser.get(f"/plans/{again.pk}")
     assert badge(browser) == 1, "a later plan takes the place of an earlier one, opened or not"
     unfinished = browser.get(session.get_absolute_url())
-    assert f"The review of run {again.pk} is not finished." in text_of(unfinished)
-    assert link(unfinished, f"Review run {again.pk}") == f"/plans/{again.pk}"
+    assert f"You began to review plan {again.pk}." in text_of(unfinished)
+    assert link(unfinished, "Continue") == f"/plans/{again.pk}"
     Run.change(again.pk, RunState.SUPERSEDED)
-    assert "is not finished" not in text_of(browser.get(session.get_absolute_url()))
+    assert "You began to review" not in text_of(browser.get(session.get_absolute_url()))
     assert badge(browser) == 0
 
 
@@ -533,7 +533,7 @@ def test_the_plan_of_an_agent_that_asked_is_announced_by_its_question_alone(know
     times = dict.fromkeys(("asked_at", "ends_at", "polled_at"), timezone.now())
     Handshake.objects.create(run=run, session=run.session, agent="pi", state=HandshakeState.DECLINED, **times)
     assert badge(browser) == 0
-    assert "waits for review" not in text_of(browser.get(run.session.get_absolute_url()))
+    assert "ready for your review" not in text_of(browser.get(run.session.get_absolute_url()))
 
 
 def test_the_inbox_shows_the_configuration_and_skipped_sessions(known_root, redline, browser):
