@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.acts import press
 from tests.browser.chromium import intercept
+from tests.browser.page_checks import VIEWS, View, have_no_faults_here
 from tests.factories import chain, user
 from tests.server import place_in
 
@@ -42,6 +43,7 @@ def test_while_the_help_is_open_the_page_hears_no_key_and_the_focus_returns(serv
     opener.click()
     shown = page.get_by_role("dialog", name="This page: Sessions")
     expect(shown.get_by_role("listitem")).to_have_count(5)
+    have_no_faults_here(page, "help", VIEWS.index(View(1_440, "light", "own")))
     press(page, "g", "i", "j")
     expect(page).to_have_url(f"{server.base}/")
     expect(page.locator(".is-current")).to_have_count(0)
@@ -59,7 +61,7 @@ def test_the_help_opens_without_a_script(server, browse):
 def test_keys_lead_from_page_to_page(server, browse):
     session = server.session("Mend it.")
     page = browse(server).open(session)
-    for keys, path in (("gt", f"{session}/tree"), ("gs", session), ("gi", "/inbox"), ("gs", "/")):
+    for keys, path in (("gt", f"{session}/tree"), ("gc", session), ("gi", "/inbox"), ("gs", "/")):
         press(page, *keys)
         expect(page).to_have_url(f"{server.base}{path}")
 

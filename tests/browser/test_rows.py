@@ -86,6 +86,18 @@ def test_n_goes_to_the_next_session_that_waits(server, browse):
     says(page, "Nothing waits for you below this row")
 
 
+def test_a_wide_window_previews_the_row_with_the_cursor_and_c_compacts_it(server, browse):
+    page = browse(server).open("/?sort=name")
+    expect(page.locator("#preview")).to_be_hidden()
+    page.set_viewport_size({"width": 1_920, "height": 1_080})
+    press(page, "j", "j")
+    name = rows(page).nth(1).locator("a.name").inner_text()
+    expect(page.locator("#preview h2")).to_have_text(name)
+    have_no_faults_here(page, "list-with-a-preview", VIEWS.index(View(1_440, "dark", "own")))
+    press(page, "c")
+    page.wait_for_url("**/compact")
+
+
 def test_typing_in_the_filter_is_not_a_key(server, browse):
     page = browse(server).open("/")
     press(page, "/", "j", "k", "f")
@@ -128,7 +140,7 @@ def test_backups_are_gone_through_and_verified(server, browse):
     press(page, "v")
     expect(page.locator("#all-backups .mark")).to_contain_text("Verified")
     press(page, "j", "Enter")
-    expect(page.get_by_role("link", name="Open the session")).to_be_visible()
+    expect(page.get_by_role("link", name="Conversation")).to_be_visible()
     press(page, "j", "v")
     expect(rows(page).first).to_contain_text("Verified")
     is_current(page, 0)
@@ -139,7 +151,7 @@ def test_backups_are_gone_through_and_verified(server, browse):
 def test_a_row_that_is_drawn_again_keeps_the_focus_although_another_response_comes_at_the_same_time(server, browse):
     page = browse(server).open("/history/backups")
     page.get_by_role("link", name=title("written")).click()
-    expect(page.get_by_role("link", name="Open the session")).to_be_visible()
+    expect(page.get_by_role("link", name="Conversation")).to_be_visible()
     page.evaluate(ANOTHER_RESPONSE)
     press(page, "j", "v")
     expect(rows(page).first).to_contain_text("Verified")

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.acts import press
+from tests.browser.page_checks import VIEWS, View, have_no_faults_here
 from tests.factories import assistant, call, chain, result, text, user
 from tests.html import text_of
 from tests.server import place_in
@@ -90,6 +91,7 @@ def test_escape_closes_the_palette_and_the_focus_returns(page):
     expect(page.locator("#palette-words")).to_be_focused()
     page.keyboard.press("ArrowDown")
     expect(page.locator("#palette-words")).to_have_attribute("aria-activedescendant", "palette-1")
+    have_no_faults_here(page, "palette", VIEWS.index(View(1_440, "dark", "own")))
     page.keyboard.press("Escape")
     expect(opener).to_be_focused()
 

@@ -515,7 +515,7 @@ def test_a_plan_that_somebody_started_and_left_waits_in_the_header_the_list_and_
     assert badge(browser) == 1
     assert link(browser.get("/"), plan_mark(left)) == f"/plans/{left.pk}"
     assert "you started it, none opened" in text_of(element(browser.get("/inbox"), ".inbox__row"))
-    assert f"Plan {left.pk} is ready for your review." in text_of(browser.get(session.get_absolute_url()))
+    assert link(browser.get(session.get_absolute_url()), plan_mark(left)) == f"/plans/{left.pk}"
     again = plan_by_hand(session)
     assert (badge(browser), link(browser.get("/"), plan_mark(again))) == (1, f"/plans/{again.pk}")
     browser.get(f"/plans/{again.pk}")
@@ -533,7 +533,7 @@ def test_the_plan_of_an_agent_that_asked_is_announced_by_its_question_alone(know
     times = dict.fromkeys(("asked_at", "ends_at", "polled_at"), timezone.now())
     Handshake.objects.create(run=run, session=run.session, agent="pi", state=HandshakeState.DECLINED, **times)
     assert badge(browser) == 0
-    assert "is ready for your review" not in text_of(browser.get(run.session.get_absolute_url()))
+    assert "ready for your review" not in text_of(browser.get(run.session.get_absolute_url()))
 
 
 def test_the_inbox_shows_the_configuration_and_skipped_sessions(known_root, redline, browser):
