@@ -219,8 +219,11 @@ def staged(session, redline):
     of_run, of_provider, of_handshake = f"/plans/{run.pk}", "/settings/providers/own", f"/inbox/agents/{asked.pk}"
     return {
         "list": "/",
-        **below("", "import settings theme"),
-        **below("/settings", "agents models"),
+        **below("", "import settings theme demo"),
+        "hide_introduction": "/introduction/hide",
+        "palette": "/go",
+        **below("/settings", "agents models windows browser advanced"),
+        "automatic_planning": "/settings/planning",
         "audit": "/history",
         "all_backups": "/history/backups",
         "verify_backups": "/history/backups/verify",
@@ -230,7 +233,7 @@ def staged(session, redline):
         "remove": "/import/kept.jsonl/remove",
         **{f"{name}_agent": f"/settings/agents/codex/{name}" for name in ("connect", "remove", "test")},
         "session": at,
-        **below(at, "reader migrate compact backups download timeline fork doctor tree summarise lost"),
+        **below(at, "reader preview migrate compact backups download timeline fork doctor tree summarise lost"),
         "text": f"{at}/text?entry=e3",
         "entry": f"{at}/entries/e3",
         "place": f"{at}/place?number=1",
@@ -330,11 +333,11 @@ def test_the_settings_page_shows_an_unscanned_root_without_creating_a_row(browse
     rows = list(Root.objects.values_list())
     assert browser.get("/import").status_code == 200
     page = text_of(browser.get("/settings"))
-    assert "not indexed yet" not in page
+    assert "not searched yet" not in page
     added = [*settings.REDLINE.roots, RootSetting(path=tmp_path / "new")]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": added})
     page = text_of(browser.get("/settings"))
-    assert not missing(page, str(tmp_path / "new"), "not indexed yet")
+    assert not missing(page, str(tmp_path / "new"), "not searched yet")
     assert list(Root.objects.values_list()) == rows
     assert not (redline.data / "sessions").exists()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from django import forms
 from django.conf import settings
@@ -55,7 +55,8 @@ class Field(SourcedValue[list[str]]):
     meaning: str
 
 
-class EffectiveRoot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EffectiveRoot:
     """A root, which has no row until it is first searched, and its sessions. The size is in bytes."""
 
     root: Root
@@ -408,16 +409,17 @@ class WindowForm(SettingForm):
         context_window_lookup.refresh_windows(context_window_lookup.ContextWindowLookup())
 
 
-class SettingsPage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SettingsPage:
     """A page of the settings; its tab, its route and its template have the same name."""
 
     shown: Callable[[], dict[str, Any]]
     """Its data, by the names that its template uses."""
-    forms: Mapping[str, tuple[type[SettingForm], str]] = {}
+    actions: Mapping[str, tuple[type[SettingForm], str]]
     """Its forms by action, each with the id of its section."""
 
 
-PAGES: Final = {
+PAGES: Final[Mapping[str, SettingsPage]] = {
     "general": SettingsPage(
         general,
         {
@@ -428,7 +430,7 @@ PAGES: Final = {
         },
     ),
     "windows": SettingsPage(windows, {"window": (WindowForm, "windows")}),
-    "browser": SettingsPage(browser),
+    "browser": SettingsPage(browser, {}),
     "advanced": SettingsPage(advanced, {"reread": (RereadForm, "unreadable")}),
 }
 
@@ -438,7 +440,7 @@ def settings_page(request: HttpRequest, tab: str = "general") -> HttpResponse:
     """A page of the settings. A POST carries out the form that it names."""
     page, fault, form = PAGES[tab], None, None
     if request.method == "POST":
-        kind, section = page.forms.get(request.POST.get("do", ""), (UnknownForm, ""))
+        kind, section = page.actions.get(request.POST.get("do", ""), (UnknownForm, ""))
         form = kind(request.POST)
         if form.is_valid():
             form.save()

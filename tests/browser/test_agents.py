@@ -35,7 +35,7 @@ def test_claude_code_is_connected_and_disconnected(server, browse):
     path = Path(server.environment["HOME"]) / ".claude" / "settings.json"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(BEFORE)
-    page = browse(server).open("/")
+    page = browse(server).open("/settings")
     page.get_by_role("link", name="Agents", exact=True).click()
     page.get_by_role("link", name="Connect Claude Code").click()
     expect(page.locator(".diff__added", has_text="redline ask claude-code")).to_be_visible()
