@@ -621,6 +621,7 @@ def closed(
     reviewable = RunState(run.state) in REVIEWABLE
     context = {
         "run": run,
+        "tab": "review",
         "state": RunState(run.state),
         "fault": fault,
         "changed": reviewable and fault is not None and fault.code in ("session_rewritten", "no_such_file"),
