@@ -30,6 +30,7 @@ _PRUNED: Final = re.compile(
     re.DOTALL,
 )
 
+_ONE_NAME: Final = re.compile(r"(?<![\d,])(1 of the [\d,]+ names in it) are ")
 _SAID: Final = (
     ("lines still stand later", "lines are kept later"),
     ("none of its lines stands later", "none of its lines is kept later"),
@@ -67,7 +68,7 @@ def shown_reason(reason: str) -> str:
     """A recorded reason in the words of pages and commands."""
     for recorded, said in _SAID:
         reason = reason.replace(recorded, said)
-    return reason
+    return _ONE_NAME.sub(r"\1 is ", reason)
 
 
 def supersession_in(reason: str) -> Supersession | None:

@@ -232,6 +232,16 @@ def test_leaving_while_decisions_are_sent_asks_first(server, review, browse):
     wait_for_undecided(page, total - 3)
 
 
+def test_the_button_that_leads_to_confirm_waits_for_the_decisions_that_are_being_sent(server, review, browse):
+    page = browse(server).open(review)
+    three_sent(page)
+    page.get_by_role("button", name=re.compile("^Approve all .* and confirm$")).click()
+    page.unroute("**/decide")
+    page.wait_for_url(re.compile("/confirm$"))
+    page.goto(f"{server.base}{review}")
+    wait_for_undecided(page, 0)
+
+
 # ---- unsaved decisions -----------------------------------------------------------------------------------
 
 

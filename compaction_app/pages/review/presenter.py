@@ -513,9 +513,9 @@ class Summary:
         return f"{self.undecided:,}" + (f" + {self.others:,}" if self.others else "")
 
     @property
-    def sums(self) -> tuple[int, int, int, bool]:
-        """The values for the sentences below the groups."""
-        return self.total, self.tokens.planned, self.rejected, self.undecided > 0
+    def sums(self) -> tuple[int, int, int, str]:
+        """The values for the sentences and the button below the groups."""
+        return self.total, self.tokens.planned, self.rejected, self.rest_words if self.accepted else ""
 
 
 class Shown(NamedTuple):

@@ -265,7 +265,6 @@ BUTTONS: Final = (
     ("s", "s", "Select", True),
     ("A", "⇧A", "Approve group", True),
     ("u", "u", "Undo", False),
-    ("?", "?", "All keys", False),
 )
 """The buttons of the bar: the key of each, the key as displayed, the words, and whether only a wide bar shows it."""
 
@@ -387,6 +386,7 @@ def _open(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
         "opened_count": desk.opened_count,
         "group": desk.group_row(group) if group is not None else None,
         "anchor": anchor(item.position, item.target),
+        "chips": desk.chips(),
     }
     return render(request, "review/opened.html", context)
 
@@ -621,6 +621,7 @@ def closed(
     reviewable = RunState(run.state) in REVIEWABLE
     context = {
         "run": run,
+        "tab": "review",
         "state": RunState(run.state),
         "fault": fault,
         "changed": reviewable and fault is not None and fault.code in ("session_rewritten", "no_such_file"),

@@ -386,14 +386,21 @@ document.querySelectorAll("[data-key]").forEach((button) => {
 
 /* ---- the mouse ---------------------------------------------------------------------------------------- */
 
+/* To the next page, once everything before it is saved: the responses draw the button again, or leave nothing for it. */
+const leadOn = async (action) => {
+  await allSent();
+  const button = document.querySelector(`button[formaction="${CSS.escape(action)}"]`);
+  if (button) form.requestSubmit(button);
+  else go("c");
+};
+
 /* A pressed button waits its turn like a key. */
 form.addEventListener("submit", (event) => {
   const { name, value } = event.submitter || {};
   if (!name) {
     if (!isSending()) return;
-    /* It leads to the next page, once everything before it is saved. */
     event.preventDefault();
-    allSent().then(() => form.requestSubmit(event.submitter));
+    leadOn(event.submitter.getAttribute("formaction"));
     return;
   }
   event.preventDefault();
