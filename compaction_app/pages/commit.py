@@ -278,9 +278,9 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
     }
     if is_prepared(run):
         account = account_of(run)
-        removals = removals_of(account)
-        context |= {"removals": removals, "proposal_count": len(account.units), "cost": view_cost(account)}
-        context["chosen"] = next((row for row in removals["rows"] if row.key == request.GET.get("reason")), None)
+        deleted = deleted_of(account)
+        context |= {"deleted": deleted, "proposal_count": len(account.units), "cost": view_cost(account)}
+        context["chosen"] = next((row for row in deleted["rows"] if row.key == request.GET.get("reason")), None)
     return render(request, "commit/result.html", context, status=status_of(fault))
 
 
@@ -587,11 +587,11 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
     return raw[:LINES_SHOWN].decode("utf-8", "replace"), row.number, row.length
 
 
-# ---- what was removed --------------------------------------------------------------------------------------
+# ---- what was deleted --------------------------------------------------------------------------------------
 
 
-def removals_of(account: ReviewAccount) -> dict[str, Any]:
-    """The removals of an account's approved plan, for the page: by reason, the largest sum first, and the maps of the
+def deleted_of(account: ReviewAccount) -> dict[str, Any]:
+    """What an account's approved plan deleted, for the page: by reason, the largest sum first, and the maps of the
     context before and after, drawn at one scale."""
     goes = account.review.goes
     times = [unit.approval.at for unit in account.approved if unit.approval is not None]
