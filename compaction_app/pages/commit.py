@@ -153,7 +153,7 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
 def _show(
     request: HttpRequest, run: Run, fault: RedlineError | None = None, form: CommitForm | None = None
 ) -> HttpResponse:
-    view = look = None
+    view, look, samples = None, None, {}
     asked = waiting_handshake(run, timezone.now())
     writer = (request.POST or request.GET).get("writer", "")
     was_written = fault is not None and fault.code in WRITTEN
@@ -161,6 +161,10 @@ def _show(
         try:
             view = view_commit(run, timezone.now(), writer)
             look = last_look(account_of(run))
+            samples = _samples(request, look)
+            if samples:
+                # What is shown is opened: the page says so.
+                look = last_look(account_of(run))
         except RedlineError as unshown:
             # A missing confirmation of what can no longer be shown does not matter.
             fault = unshown if fault is None or isinstance(fault, ConfirmationNeeded | TargetNotMet) else fault
@@ -193,7 +197,7 @@ def _show(
             "look": look,
             "proposal_count": len(look.account.units),
             "cost": view_cost(look.account),
-            **_samples(request, look),
+            **samples,
         }
     return render(request, "commit/commit.html", context, status=status_of(fault))
 

@@ -142,6 +142,7 @@ def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser, appr
     assert len(elements(page, "article.sample")) == len(shown) <= 5
     assert opened_targets(approved) == frozenset(shown)
     assert texts(page, ".sample__text")[0]
+    assert f"{len(shown)} of {len(leads(approved))}" in texts(page, "dd")
     assert look_at(approved).in_bulk.opened == len(shown)
 
 
