@@ -153,7 +153,7 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
 def _show(
     request: HttpRequest, run: Run, fault: RedlineError | None = None, form: CommitForm | None = None
 ) -> HttpResponse:
-    view = look = None
+    view, look, samples = None, None, {}
     asked = waiting_handshake(run, timezone.now())
     writer = (request.POST or request.GET).get("writer", "")
     was_written = fault is not None and fault.code in WRITTEN
@@ -161,6 +161,10 @@ def _show(
         try:
             view = view_commit(run, timezone.now(), writer)
             look = last_look(account_of(run))
+            samples = _samples(request, look)
+            if samples:
+                # What is shown is opened: the page says so.
+                look = last_look(account_of(run))
         except RedlineError as unshown:
             # A missing confirmation of what can no longer be shown does not matter.
             fault = unshown if fault is None or isinstance(fault, ConfirmationNeeded | TargetNotMet) else fault
@@ -193,7 +197,7 @@ def _show(
             "look": look,
             "proposal_count": len(look.account.units),
             "cost": view_cost(look.account),
-            **_samples(request, look),
+            **samples,
         }
     return render(request, "commit/commit.html", context, status=status_of(fault))
 
@@ -278,9 +282,9 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
     }
     if is_prepared(run):
         account = account_of(run)
-        removals = removals_of(account)
-        context |= {"removals": removals, "proposal_count": len(account.units), "cost": view_cost(account)}
-        context["chosen"] = next((row for row in removals["rows"] if row.key == request.GET.get("reason")), None)
+        deleted = deleted_of(account)
+        context |= {"deleted": deleted, "proposal_count": len(account.units), "cost": view_cost(account)}
+        context["chosen"] = next((row for row in deleted["rows"] if row.key == request.GET.get("reason")), None)
     return render(request, "commit/result.html", context, status=status_of(fault))
 
 
@@ -587,11 +591,11 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
     return raw[:LINES_SHOWN].decode("utf-8", "replace"), row.number, row.length
 
 
-# ---- what was removed --------------------------------------------------------------------------------------
+# ---- what was deleted --------------------------------------------------------------------------------------
 
 
-def removals_of(account: ReviewAccount) -> dict[str, Any]:
-    """The removals of an account's approved plan, for the page: by reason, the largest sum first, and the maps of the
+def deleted_of(account: ReviewAccount) -> dict[str, Any]:
+    """What an account's approved plan deleted, for the page: by reason, the largest sum first, and the maps of the
     context before and after, drawn at one scale."""
     goes = account.review.goes
     times = [unit.approval.at for unit in account.approved if unit.approval is not None]

@@ -38,7 +38,7 @@ def test_the_rest_is_looked_at_approved_and_committed(server, browse, *, scripte
     looked_at = number_of(samples)
     page.get_by_role("button", name=re.compile("^Approve")).click()
     page.wait_for_url("**/confirm")
-    expect(page.get_by_role("heading", level=1)).to_contain_text(re.compile(r"Delete [\d,]+ of [\d,]+ tokens\?"))
+    expect(page.get_by_role("heading", level=1)).to_contain_text(re.compile(r"Delete [\d,]+ of\s+[\d,]+ tokens\?"))
     expect(page.get_by_text(re.compile(rf"^{looked_at} of \d+$"))).to_be_visible()
     expect(page.get_by_text("opened", exact=True).first).to_be_visible()
     page.locator('a[href="?writer=fork"]').click()

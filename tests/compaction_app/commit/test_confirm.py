@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from compaction_app.core.review_fold import Kind
 from compaction_app.models import Run
-from compaction_app.pages.commit import removals_of
+from compaction_app.pages.commit import deleted_of
 from compaction_app.review.account import LastLook, ReviewAccount, account_of, last_look, undecided_look
 from compaction_app.runs.commands import opened_targets, record_opened
 from compaction_app.runs.reviews import approve_undecided, decide, review_of, undo
@@ -68,10 +68,10 @@ def test_all_tables_have_the_headline_as_their_total(approved):
     for rows in (account.kinds, account.tools):
         assert sum(row.struck for row in rows) == look.tokens
         assert sum(row.before for row in rows) == account.before.tokens
-    removals = removals_of(account)
-    assert sum(row.tokens for row in removals["rows"]) == look.tokens
-    assert sum(len(row.units) for row in removals["rows"]) == len(account.approved)
-    assert removals["after"].tokens == pytest.approx(stats.tokens_after, rel=0.01)
+    deleted = deleted_of(account)
+    assert sum(row.tokens for row in deleted["rows"]) == look.tokens
+    assert sum(len(row.units) for row in deleted["rows"]) == len(account.approved)
+    assert deleted["after"].tokens == pytest.approx(stats.tokens_after, rel=0.01)
 
 
 def test_the_undecided_add_up_to_what_approving_them_removes(run):
@@ -142,6 +142,7 @@ def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser, appr
     assert len(elements(page, "article.sample")) == len(shown) <= 5
     assert opened_targets(approved) == frozenset(shown)
     assert texts(page, ".sample__text")[0]
+    assert f"{len(shown)} of {len(leads(approved))}" in texts(page, "dd")
     assert look_at(approved).in_bulk.opened == len(shown)
 
 
@@ -281,7 +282,7 @@ def test_the_result_says_who_proposed_and_approved_each_removal_and_how_to_conti
     feet = [numbers(foot) for foot in elements(page, "tfoot")]
     struck = re.search(r"−([\d,]+) deleted", text_of(element(page, "h1")))
     assert [foot for foot in feet if f"−{struck[1]}" in foot] == feet
-    (row, *_) = removals_of(account)["rows"]
+    (row, *_) = deleted_of(account)["rows"]
     shown = elements(browser.get(f"/plans/{approved.pk}/result?reason={row.key}"), "#each tbody tr")
     assert len(shown) == len(row.units)
     assert not missing(text_of(shown[0]), f"call {row.units[0].call}", f"with {len(leads(approved)) - 1} others")
