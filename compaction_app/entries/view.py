@@ -66,6 +66,7 @@ from .branches import BranchState
 NAME_CHARACTERS: Final = 120
 """The maximum length of a recorded name, a label or a model, in characters."""
 _AUTHORS: Final = {
+    Role.USER: "you",
     Role.COMMAND: "your bash",
     Role.CUSTOM: "added context",
     Role.INJECTED: "added context",
