@@ -65,7 +65,7 @@ class PointRow:
         """What made the change: "Redline, plan 4", "Claude Code’s summary"."""
         if self.compaction is not None and self.compaction.run_id:
             return f"{REDLINE}, plan {self.compaction.run_id}"
-        return f"{self.by}’s {_NAMES[self.change.kind]}"
+        return f"{self.by}’s {'summary' if self.summary else _NAMES[self.change.kind]}"
 
     @property
     def summary(self) -> str:
