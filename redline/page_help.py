@@ -82,7 +82,7 @@ _TIMELINE: Final = PageHelp(
         "The line is the size of the context, turn by turn.",
         "A drop is a compaction: by the agent, or with Redline.",
         "The upper line is the model’s window; the other is where the agent compacts.",
-        "A point leads to its place in the conversation.",
+        "A point leads to what that change deleted or replaced.",
         "The table has the same figures.",
     ),
 )

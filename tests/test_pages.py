@@ -116,7 +116,7 @@ def test_a_full_window_is_due_and_a_narrowed_list_says_so(browser, idle_root, se
 def test_a_session_shows_what_the_model_sees_and_says_so_if_its_file_is_missing(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     page = browser.get(address)
-    for shown in ("about fix the parser", "result of fix the parser", "src/0.py", "Read as atomic-0.8"):
+    for shown in ("about fix the parser", "result of fix the parser", "src/0.py", "Opened as Atomic 0.8"):
         assert shown in text_of(page)
     assert elements(page, '[title^="Protected: it contains what the user said"]')
     (idle_root / "a.jsonl").unlink()
@@ -179,9 +179,9 @@ def test_the_title_of_each_page_of_a_session_names_the_session(browser, idle_roo
 
 def test_a_title_tells_that_the_session_is_due_or_cannot_be_read(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", chain(user("Mend the parser."), assistant(text("Done."))))
-    assert "due" not in title(browser, url)
+    assert "almost full" not in title(browser, url)
     Session.objects.update(window=1_000, context_tokens=2_000)
-    assert title(browser, url) == "Mend the parser., due · Redline"
+    assert title(browser, url) == "Mend the parser., almost full · Redline"
     (idle_root / "a.jsonl").unlink()
     assert title(browser, url) == "Unreadable: Mend the parser. · Redline"
 

@@ -35,7 +35,7 @@ FAR: Final = 4
 Scale = Callable[[float], float]
 
 
-class Tick(NamedTuple):
+class AxisNumber(NamedTuple):
     """A number on an axis, and its place."""
 
     at: float
@@ -57,7 +57,7 @@ class RightLabel:
         return abs(self.y - self.line_y) > 1
 
 
-class Change(NamedTuple):
+class SizeChange(NamedTuple):
     """A change of the context to be drawn: at an entry of the branch, by its position. `words` name it."""
 
     position: int
@@ -73,7 +73,7 @@ class Change(NamedTuple):
 class Drop:
     """A change as it is drawn."""
 
-    change: Change
+    change: SizeChange
     x: float
     before_y: float
     after_y: float
@@ -94,8 +94,8 @@ class ContextChart:
     """The end of the axes."""
     path: str
     """The line of the size."""
-    rows: list[Tick]
-    columns: list[Tick]
+    rows: list[AxisNumber]
+    columns: list[AxisNumber]
     unit: str
     """What the columns count: `turn` or `entry`."""
     labels: list[RightLabel]
@@ -122,7 +122,7 @@ class Limits(NamedTuple):
 
 
 def draw_context(
-    kind: str, sizes: Sequence[int], turns: Sequence[int], changes: Sequence[Change], limits: Limits
+    kind: str, sizes: Sequence[int], turns: Sequence[int], changes: Sequence[SizeChange], limits: Limits
 ) -> ContextChart:
     """The drawing of a width. `sizes` are those after each entry of the branch, `turns` the positions of the entries
     that begin a turn."""
@@ -149,8 +149,8 @@ def draw_context(
         width=width,
         right=right,
         path=_path(sizes, changes, x, y),
-        rows=[Tick(y(size), short(size)) for size in rows],
-        columns=[Tick(x(begins[number]), f"{number + 1:,}") for number in _columns(len(begins), width)],
+        rows=[AxisNumber(y(size), short(size)) for size in rows],
+        columns=[AxisNumber(x(begins[number]), f"{number + 1:,}") for number in _columns(len(begins), width)],
         unit=unit,
         labels=_apart([*marks, (f"now {significant(sizes[-1]):,}", now[1], "now")]),
         drops=list(_drops(changes, x, y, right)),
@@ -200,7 +200,7 @@ def _column(begins: Sequence[int], entries: int, position: float) -> float:
     return turn + (position - begins[turn]) / max(1, end - begins[turn])
 
 
-def _path(sizes: Sequence[int], changes: Sequence[Change], x: Scale, y: Scale) -> str:
+def _path(sizes: Sequence[int], changes: Sequence[SizeChange], x: Scale, y: Scale) -> str:
     """The line of the size. It ends at each change, and begins again after it."""
     step = max(1, len(sizes) // COLUMNS)
     at_changes = {change.position: change for change in changes}
@@ -223,7 +223,7 @@ def _apart(marks: Iterable[tuple[str, float, str]]) -> list[RightLabel]:
     return found
 
 
-def _drops(changes: Sequence[Change], x: Scale, y: Scale, right: float) -> Iterator[Drop]:
+def _drops(changes: Sequence[SizeChange], x: Scale, y: Scale, right: float) -> Iterator[Drop]:
     taken: list[tuple[float, float, float, float]] = []
     labelled: dict[int, tuple[float, float, str]] = {}
     by_size = sorted(changes, key=lambda change: change.after - change.before)

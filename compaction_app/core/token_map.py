@@ -21,7 +21,7 @@ CELL: Final = 3
 LINE, GAP = 7, 3
 
 KINDS: Final = {
-    "user": "User",
+    "user": "You",
     "text": "Assistant text",
     "thinking": "Thinking",
     "call": "Tool calls",

@@ -92,8 +92,8 @@ class BranchState:
     """The last summary with which the agent replaced something; empty if there is none."""
     titles: dict[str, str] = field(default_factory=dict)
     """The first words of user messages, cached once a page has shown them."""
-    commands: set[str] = field(default_factory=set)
-    """Those of these messages that only have commands of the agent."""
+    commands: dict[str, str] = field(default_factory=dict)
+    """What those of these messages are about that only have commands of the agent: see `text.command_words`."""
 
     @cached_property
     def fitting_reader(self) -> str:

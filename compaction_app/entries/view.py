@@ -57,7 +57,7 @@ from sessions_app.sessionlog.entries import (
     call_parts,
 )
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.text import command_words, plural, printable_lines
+from sessions_app.sessionlog.text import COMMAND_OUTPUT, INTERRUPTED, command_words, plural, printable_lines
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import reparse_entry
 
@@ -66,6 +66,7 @@ from .branches import BranchState
 NAME_CHARACTERS: Final = 120
 """The maximum length of a recorded name, a label or a model, in characters."""
 _AUTHORS: Final = {
+    Role.USER: "you",
     Role.COMMAND: "your bash",
     Role.CUSTOM: "added context",
     Role.INJECTED: "added context",
@@ -996,7 +997,7 @@ def command_run(page: EntriesInView, entries: Sequence[Entry], damaged: Containe
 def command_item(page: EntriesInView, entries: Sequence[Entry], pause: str) -> EntryView:
     """The line for messages that only have commands of the agent, and how long it took until the next entry."""
     ran = dict.fromkeys(filter(None, (command_words(page.text_of(entry)) for entry in entries)))
-    commands = [words for words in ran if words.startswith("/")]
+    commands = [words for words in ran if words not in (INTERRUPTED, COMMAND_OUTPUT)]
     said = f"You ran {', '.join(commands)}" if commands else next(iter(ran))
     items = [item for entry in entries for item in page.items(entry)]
     return EntryView(

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from compaction_app.changes.entries import fork_session
-from compaction_app.core.context_chart import WIDTHS as CHARTS, Change, Limits, draw_context
+from compaction_app.core.context_chart import WIDTHS as CHARTS, Limits, SizeChange, draw_context
 from compaction_app.core.summary_loss import summary_of
 from compaction_app.entries.branches import branch_state
 from compaction_app.entries.view import ENTRY_PREVIEW_CHARS, EntryWords
@@ -65,7 +65,7 @@ class PointRow:
         """What made the change: "Redline, plan 4", "Claude Code’s summary"."""
         if self.compaction is not None and self.compaction.run_id:
             return f"{REDLINE}, plan {self.compaction.run_id}"
-        return f"{self.by}’s {_NAMES[self.change.kind]}"
+        return f"{self.by}’s {'summary' if self.summary else _NAMES[self.change.kind]}"
 
     @property
     def summary(self) -> str:
@@ -131,7 +131,7 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> dict[str, Any]:
                 sizes,
                 turns,
                 [
-                    Change(places[row.at], row.tokens_before, row.tokens_after, row.name, row.is_own, row.at)
+                    SizeChange(places[row.at], row.tokens_before, row.tokens_after, row.name, row.is_own, row.at)
                     for row in rows
                 ],
                 Limits(session.window, session.due_at),

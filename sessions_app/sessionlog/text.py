@@ -142,21 +142,25 @@ def noise_words(text: str) -> str:
     return " ".join((notice[1] if notice is not None else _TAG.sub(" ", text)).split())
 
 
+INTERRUPTED: Final = "You interrupted the agent"
+COMMAND_OUTPUT: Final = "Output of a command"
+
+
 def command_words(text: str) -> str:
     """What a user's message that only has commands of the agent, their output or an interruption is about: the command
-    with its slash, or a sentence without a full stop; empty for any other message.
+    with its slash, INTERRUPTED or COMMAND_OUTPUT; empty for any other message.
     """
     words = text.strip()
     if not is_noise(words):
         return ""
     if words.startswith("[Request interrupted by user"):
-        return "You interrupted the agent"
+        return INTERRUPTED
     command = _COMMAND.search(words)
     if command is not None and command[1].strip():
         return f"/{command[1].strip().lstrip('/').split()[0]}"
     if _SLASH_COMMAND.fullmatch(words) is not None:
         return words.split()[0]
-    return "Output of a command" if words.startswith(_OF_COMMANDS) else ""
+    return COMMAND_OUTPUT if words.startswith(_OF_COMMANDS) else ""
 
 
 def spoken(text: str, role: str = Role.USER) -> str:

@@ -361,7 +361,7 @@ def test_the_slider_under_the_map_names_entries_and_goes_to_their_proposals(page
     expect(name).to_contain_text("undecided")
     slider.focus()
     press(page, "PageUp")
-    expect(name).to_contain_text("turn 1, user Mend the keyed parser")
+    expect(name).to_contain_text("turn 1, you Mend the keyed parser")
     here = page.url
     slider.fill(str(int(second.split("-")[1]) + 1))
     expect(name).to_contain_text("undecided")

@@ -37,7 +37,15 @@ from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.sessionlog.text import command_words, duration_words, plural, spoken, title_of
+from sessions_app.sessionlog.text import (
+    COMMAND_OUTPUT,
+    INTERRUPTED,
+    command_words,
+    duration_words,
+    plural,
+    spoken,
+    title_of,
+)
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import read_texts
 from sessions_app.templatetags.formatting import escape_line, heading, in_measure
@@ -429,13 +437,17 @@ def rail_of(session: Session, state: BranchState, here: Entry | None) -> dict[st
             "entry": entry,
             "title": titles[entry.id],
             "facts": turn_facts(state, number),
-            "is_command": entry.id in state.commands,
+            # What it is about, if it only has commands of the agent.
+            "command": state.commands.get(entry.id, ""),
+            "is_interruption": state.commands.get(entry.id) == INTERRUPTED,
             # Whether the previous shown turn began on another day.
             "begins_day": not is_one_day and (not place or days[place] != days[place - 1]),
             "events": events[number][:EVENTS_SHOWN],
             "more": max(0, len(events[number]) - EVENTS_SHOWN),
         }
         for place, (number, (_, entry)) in enumerate(enumerate(shown, first + 1))
+        # The output of a command has no line of its own beside that of the command.
+        if state.commands.get(entry.id) != COMMAND_OUTPUT or number == current or events[number]
     ]
     return {
         "turns": turns,
@@ -475,8 +487,8 @@ def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[st
         blocks = state.tree.entry(entry_id).blocks
         text = texts.joined(blocks)
         state.titles[entry_id] = title_of(text, TITLE_CHARACTERS)
-        if command_words(text):
-            state.commands.add(entry_id)
+        if words := command_words(text):
+            state.commands[entry_id] = words
     return {entry.id: state.titles.get(entry.id, "") for entry in users}
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from compaction_app.core.context_chart import LINE, Change, Limits, draw_context
+from compaction_app.core.context_chart import LINE, Limits, SizeChange, draw_context
 
 NO_LIMITS = Limits(None, None)
 
@@ -40,7 +40,7 @@ def test_labels_at_the_margin_are_a_line_apart_with_leaders_to_their_lines():
 
 
 def test_the_line_ends_at_a_change_and_begins_again_after_it():
-    change = Change(3, 90_000, 30_000, "Redline, plan 4", is_own=True, key="e4")
+    change = SizeChange(3, 90_000, 30_000, "Redline, plan 4", is_own=True, key="e4")
     chart = drawn(changes=[change])
     (drop,) = chart.drops
     assert chart.path.count("M") == 2
@@ -50,7 +50,7 @@ def test_the_line_ends_at_a_change_and_begins_again_after_it():
 
 def test_of_drops_close_to_each_other_only_one_has_a_label():
     sizes = [10_000] * 400
-    changes = [Change(place, 90_000, 10_000, "Redline, plan 4", is_own=True, key="e") for place in range(200, 240)]
+    changes = [SizeChange(place, 90_000, 10_000, "Redline, plan 4", is_own=True, key="e") for place in range(200, 240)]
     drops = draw_context("wide", sizes, range(0, 400, 10), changes, NO_LIMITS).drops
     assert len(drops) == 40
     assert sum(bool(drop.anchor) for drop in drops) == 2, "one before them, one after them"

@@ -26,7 +26,7 @@ from tests.claude_sessions import (
     user,
 )
 from tests.files import place
-from tests.html import element, links, missing, text_of
+from tests.html import element, links, missing, text_of, texts
 from tests.runs import approve_proposals, finish_run, plan_session
 from tests.sessions import use_root
 
@@ -126,7 +126,7 @@ def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser, root):
     assert (child.is_subagent, child.parent_path) == (True, ID)
     page = text_of(browser.get(child.get_absolute_url()))
     assert page.count("This is the session of a subagent") == 1
-    assert "Compact…" not in page
+    assert "Compact…" not in texts(browser.get(child.get_absolute_url()), "main a")
     assert child.get_absolute_url() in addresses(browser, parent.get_absolute_url())
     assert parent.get_absolute_url() in addresses(browser, child.get_absolute_url())
     assert child.get_absolute_url() not in addresses(browser, "/")

@@ -37,12 +37,12 @@ def place(browser: Client, address: str, **query: Any) -> Any:
 def test_each_entry_has_a_name_and_an_address_and_page_keys_go_to_the_beginning_of_turns(browser, address):
     found = [place(browser, address, number=number) for number in range(1, 7)]
     assert [one["name"] for one in found] == [
-        "turn 1, user: Mend the parser., about 4 tokens",
+        "turn 1, you: Mend the parser., about 4 tokens",
         "turn 1, assistant: I look. read src/parse.py, about 17 tokens",
         "turn 1, read src/parse.py, about 1,000 tokens",
         "turn 1, assistant: It is mended., about 4 tokens",
         "turn 2, assistant: They pass., about 3 tokens",
-        "turn 3, user: Thanks., about 2 tokens",
+        "turn 3, you: Thanks., about 2 tokens",
     ]
     there = [parse_qs(urlsplit(one["address"]).query)["at"] for one in found]
     assert there == [[name] for name in ("e1", "e2", "e3", "e4", "e6", "e8")]
@@ -79,4 +79,4 @@ def test_what_is_no_place_is_refused(browser, address, idle_root):
 
 def test_a_name_is_inert(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK[:6]))
-    assert place(browser, address, number=5)["name"] == "turn 2, user: <b>And</b>\\x1b[2J the tests?, about 7 tokens"
+    assert place(browser, address, number=5)["name"] == "turn 2, you: <b>And</b>\\x1b[2J the tests?, about 7 tokens"

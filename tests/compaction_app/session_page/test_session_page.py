@@ -466,9 +466,9 @@ OLD = [
 )
 def test_a_session_that_cannot_be_planned_on_offers_a_copy_and_goes_there(pages, recorded, offers):
     address, path = pages.add(recorded, "old.jsonl"), pages.root / "old.jsonl"
-    before, page = path.read_bytes(), pages.words(address)
-    assert not missing(page, *offers)
-    assert "Compact…" not in page
+    before, page = path.read_bytes(), pages.get(address)
+    assert not missing(text_of(page), *offers)
+    assert "Compact…" not in texts(page, "main a")
     answer = pages.browser.post(f"{address}/migrate")
     assert answer.status_code == 303
     copied = pages.words(answer["Location"])
