@@ -315,7 +315,7 @@ def test_a_backup_that_became_the_only_one_needs_another_confirmation(browser, p
     page = of(path, first, "delete")
     text = text_of(browser.get(page))
     assert "the only backup" not in text
-    assert "1 more backup of this session stays" in text
+    assert "1 more backup of this session is kept" in text
     (path.parent / second).unlink()
     assert "has become the only backup" in refuses(browser, path, page)
     assert browser.post(page, {"only": "yes"}).status_code == 303
