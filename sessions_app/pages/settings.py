@@ -55,7 +55,8 @@ class Field(SourcedValue[list[str]]):
     meaning: str
 
 
-class EffectiveRoot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EffectiveRoot:
     """A root, which has no row until it is first searched, and its sessions. The size is in bytes."""
 
     root: Root
