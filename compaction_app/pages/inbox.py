@@ -82,13 +82,13 @@ def inbox(request: HttpRequest) -> HttpResponse:
     context["running_count"] = sum(len(context[name]) for name in ("running", "writing", "approved"))
     ready, failed = (list(_plans(run for run in waiting if run.is_broken_off is broken)) for broken in (False, True))
     context |= {"agents": agents, "ready": ready, "failed": failed, "drafts": drafted}
-    context["needed"] = sum(map(len, (agents, ready, failed, drafted)))
+    context["needed"] = len(agents) + len(ready) + len(failed) + len(drafted)
     if tab == "done":
         page = Paginator(done.with_session().order_by("-pk"), PAGE_SIZE).get_page(request.GET.get("page"))
         context["page"] = page
-        context["plans"] = [InboxPlan(run, _outcome(run)) for run in page]
+        context["plans"] = [InboxPlan(run, _outcome(run)) for run in list(page)]
     elif tab == "":
-        last = done.with_session().order_by("-pk")[:3] if not context["needed"] else []
+        last: Iterable[Run] = done.with_session().order_by("-pk")[:3] if not context["needed"] else []
         context["plans"] = [InboxPlan(run, _outcome(run)) for run in last]
         context["automatic"] = automatic_planning(timezone.now(), Path.home())
     return render(request, "runs/inbox.html", context)

@@ -43,7 +43,7 @@ inbox_count: Final = UntilWritten(_count)
 def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
     """The sessions of a list with a plan that is ready or failed, each with the address of the page about it."""
     found = Run.objects.waiting().filter(session__in=sessions).annotate(outgrown=outgrown())
-    return {run.session_id: _badge(run, is_older=run.outgrown) for run in found}
+    return {run.session_id: _badge(run, is_older=run.outgrown) for run in found}  # type: ignore[attr-defined]
 
 
 def _badge(run: Run, *, is_older: bool) -> SessionBadge:

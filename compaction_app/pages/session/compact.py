@@ -40,7 +40,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
         return _start(request, session)
     number = number_in(request.GET.get("plan", ""))
     if "plan" in request.GET:
-        run = session.runs.filter(pk=number).first()
+        run = session.runs.filter(pk=number or 0).first()
         if run is None:
             raise Http404("This session has no such plan.")
         return _show_progress(request, session, run)
