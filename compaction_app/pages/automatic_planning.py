@@ -19,15 +19,10 @@ class AutomaticPlanningForm(forms.Form):
         choices=[("yes", "on"), ("no", "off")], coerce=lambda word: word == "yes", empty_value=None, required=False
     )
     planner = forms.ChoiceField(
+        choices=planners,
         required=False,
         error_messages={"invalid_choice": "That planner cannot plan automatically."},
     )
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)
-        planner = self.fields["planner"]
-        assert isinstance(planner, forms.ChoiceField)  # noqa: S101  # narrows the type
-        planner.choices = planners()
 
     def save(self) -> None:
         """Store what was sent. Raises Conflict `set_elsewhere` if the configuration sets it."""
