@@ -31,11 +31,11 @@ _SEAL: Final = object()
 _PAIRED: Final = (
     "Cannot delete one side of a tool call",
     "belongs to the same tool call",
-    "Leave both sides, or choose another pair.",
+    "Keep both sides, or choose another pair.",
 )
 _JOINED: Final = (
     "Cannot delete some of what belongs together",
-    "would have to go as well",
+    "would have to be deleted as well",
     "Keep reasoning and what follows it, or choose an earlier turn.",
 )
 
@@ -171,7 +171,7 @@ class Airlock(gates.Judgement):
             why = f"{target} {bond} and is among the last entries, which are kept"
             return gates.Refusal(gates.Code.RECENT_CONTEXT, f"{what}: {why}. {instead}", target)
         reason = entry.protection.sentence if entry.protection is not None else gates.PINNED
-        why = f"{target} {bond} and stays, because {reason}"
+        why = f"{target} {bond} and is kept, because {reason}"
         return gates.Refusal(gates.Code.PROTECTED_PAIR, f"{what}: {why}. {instead}", target)
 
 

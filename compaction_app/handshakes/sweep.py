@@ -140,7 +140,7 @@ def _refuses(run: Run, rule: PassRule) -> bool:
 def describe_rule(rule: PassRule) -> str:
     """The plans that a rule accepts, such as `repeated outputs, empty outputs, up to 20,000 tokens`."""
     names = {
-        "superseded reads whose lines all still stand": rule.superseded,
+        "superseded reads whose lines are all kept": rule.superseded,
         "repeated outputs": rule.repeated,
         "empty outputs": rule.empty,
     }

@@ -40,8 +40,8 @@ _WORDS: Final = {
     ReviewStatus.UNDECIDED: "is undecided again",
     ReviewStatus.APPROVED: "was approved",
     ReviewStatus.REJECTED: "was rejected and pinned",
-    ReviewStatus.GOES_WITH_PAIR: "goes with its pair, which was approved",
-    ReviewStatus.KEPT_WITH_PAIR: "stays with its pair, which was pinned",
+    ReviewStatus.GOES_WITH_PAIR: "is deleted with its pair, which was approved",
+    ReviewStatus.KEPT_WITH_PAIR: "is kept with its pair, which was pinned",
     ReviewStatus.REFUSED: "was approved and refused",
     ReviewStatus.NARROWED: "was narrowed to some of its blocks",
 }

@@ -175,7 +175,7 @@ def _take_back(
     writers = writers_of(FileState.of(os.fstat(fd)))
     why = f"{describe(writers)} has it open" if writers else "other bytes follow, or another process has it open"
     if mine == payload and _is_line(fd, start, payload, locked.path):
-        stays = f"The line is in the file nevertheless, at byte {start}, and stays, because {why}."
+        stays = f"The line is in the file nevertheless, at byte {start}, and is kept, because {why}."
         look = "Check the session: its agent may have continued past the line."
         return SystemFailure("line_stays", f"{fault.message} {stays} {look}")
     kept = locked.set_aside()

@@ -436,7 +436,7 @@ def show_summary(command: cli.RedlineCommand, planned: Planned, how: CommitComma
     stats, found, effective = validated.stats, validated.parameters, plan.effective
     command.say()
     command.say(
-        f"{plural(stats.objects_deleted, 'deletion')} of {plural(stats.objects_before, 'object')}, "
+        f"{stats.objects_deleted:,} of {plural(stats.objects_before, 'object')} deleted, "
         f"about {plural(significant(planned.struck), 'token')}. "
         f"The context has {planned.size}; afterwards {planned.after}."
     )

@@ -215,7 +215,7 @@ def test_every_deletion_is_shown_with_its_reason(redline, path):
     tokens, percent = planned["tokens"], planned["stats"]["percentReduction"]
     assert tokens["deleted"] == tokens["before"] - tokens["after"]
     figures = " ".join(shown)
-    assert f"objects, about {significant(tokens['deleted']):,} tokens. The context has " in figures
+    assert f"objects deleted, about {significant(tokens['deleted']):,} tokens. The context has " in figures
     assert f"By the agent's own count that is {percent}%; the target is 50%, about " in figures
 
 

@@ -142,7 +142,7 @@ def test_repair_stops_at_the_first_partner_that_may_not_go_and_names_it():
         assert (judged.code, judged.target) == ("protected_pair", partner)
     judged = refused(joined_talk({"e2": ("e7",)}), "e2")
     assert (judged.code, judged.target) == (Code.PROTECTED_PAIR, Target("e7"))
-    stays = "entry e7 would have to go as well and stays, because it contains what the user said"
+    stays = "entry e7 would have to be deleted as well and is kept, because it contains what the user said"
     assert stays in judged.message
 
 

@@ -42,7 +42,7 @@ HEADINGS = {
     "approved": "Approved, written once the session is closed",
     "applied": "pi has what you approved",
     "declined": "Declined",
-    "expired": "Nobody decided in time",
+    "expired": "You did not decide in time",
     "failed": "Nothing was applied",
 }
 

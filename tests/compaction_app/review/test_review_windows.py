@@ -74,7 +74,7 @@ def test_a_pin_on_the_other_side_of_a_pair_is_noticed(window):
     window.elsewhere(reject=ref_of(review_of(window.run).followers[window.first][0]))
     answer = window.press(approve=ref_of(window.first))
     assert answer.status_code == 409
-    assert f"{window.first} stays with its pair, which was pinned" in text_of(answer)
+    assert f"{window.first} is kept with its pair, which was pinned" in text_of(answer)
 
 
 def test_what_was_decided_alike_is_not_decided_twice(window):
