@@ -114,7 +114,7 @@ def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(st
     assert list_backups(path) == []
     assert not any(backup.file.path.parent.iterdir())
     assert store.parts() == rows
-    assert "is gone. Nothing was undone" in text_of(browser.get(f"/plans/{run.pk}/undo"))
+    assert "does not exist any more. Nothing was undone" in text_of(browser.get(f"/plans/{run.pk}/undo"))
 
 
 def test_another_database_with_the_same_session_has_other_backups(store, path, known_root):
