@@ -64,6 +64,11 @@ class Supersession(NamedTuple):
         return f"partly superseded by {call}: {standing} lines still stand later"
 
 
+def has_names_only_there(reason: str) -> bool:
+    """Whether a reason states that some names of the text occur in no kept entry."""
+    return reason.endswith(ONLY_THERE)
+
+
 def shown_reason(reason: str) -> str:
     """A recorded reason in the words of pages and commands."""
     for recorded, said in _SAID:

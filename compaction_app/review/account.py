@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from compaction_app.core import effects
 from compaction_app.core.groups import Grouping, group_key
-from compaction_app.core.reasons import ONLY_THERE
+from compaction_app.core.reasons import has_names_only_there
 from compaction_app.core.review_fold import Approval, Review, Reviewer, ReviewItem, ReviewStatus, approvals
 from compaction_app.core.token_map import KINDS, Piece, Share, TokenMap, draw, pieces_of
 from compaction_app.core.transcript import Transcript
@@ -373,7 +373,7 @@ class LastLook:
     @cached_property
     def unread_names(self) -> UnitGroup:
         """The unopened units whose reason states that some names occur in no kept entry."""
-        found = [unit for unit in self.unopened.units if unit.reason.endswith(ONLY_THERE)]
+        found = [unit for unit in self.unopened.units if has_names_only_there(unit.reason)]
         return UnitGroup("what has names mentioned nowhere else", UNREAD_NAMES, found)
 
     def group(self, key: str) -> UnitGroup | None:

@@ -8,6 +8,7 @@ The filter and the grouping are an address's query, and the same fields of a for
     undecided = 1, unopened = 1                             only those not decided, not opened
     tool = NAME, kind = KIND, over = TOKENS                 only these proposals
     reason = KEY                                            only those of one group by reason
+    names = 1                                               only those with names that no kept entry mentions
     q = TEXT or /PATTERN/                                   only those that contain it, as the planner's search finds it
 
 A decision is reported with the decided objects, the other changes, and the number of tokens:
@@ -47,7 +48,7 @@ from compaction_app.core.groups import (
     reason_titles,
 )
 from compaction_app.core.patterns import Pattern, compile_pattern
-from compaction_app.core.reasons import supersession_in
+from compaction_app.core.reasons import has_names_only_there, supersession_in
 from compaction_app.core.review_fold import ACCEPTED, Kind, Review, ReviewItem, ReviewStatus, Step
 from compaction_app.core.transcript import Transcript, TranscriptEntry
 from compaction_app.entries.view import beginning_of
@@ -154,7 +155,7 @@ def _call_of(item: ReviewItem) -> str:
 
 LENGTH: Final = 512
 """The maximum length of a field, in characters."""
-FIELDS: Final = ("by", "undecided", "unopened", "tool", "kind", "reason", "over", "q")
+FIELDS: Final = ("by", "undecided", "unopened", "tool", "kind", "reason", "names", "over", "q")
 
 
 class ProposalFacts(msgspec.Struct, frozen=True):
@@ -166,6 +167,8 @@ class ProposalFacts(msgspec.Struct, frozen=True):
     kind: str
     reason: str
     """The key of its group by reason."""
+    names: bool
+    """Whether its reason states names that no kept entry mentions."""
     size: int
 
 
@@ -179,6 +182,7 @@ class ReviewFilter:
     tool: str = ""
     kind: str = ""
     reason: str = ""
+    names: bool = False
     over: int = 0
     q: str = ""
 
@@ -197,6 +201,7 @@ class ReviewFilter:
             "tool": self.tool,
             "kind": self.kind,
             "reason": self.reason,
+            "names": "1" if self.names else "",
             "over": str(self.over) if self.over else "",
             "q": self.q,
         }
@@ -214,6 +219,7 @@ class ReviewFilter:
             and self.tool in ("", facts.tool)
             and self.kind in ("", facts.kind)
             and self.reason in ("", facts.reason)
+            and (not self.names or facts.names)
             and (not self.over or facts.size > self.over)
         )
 
@@ -240,6 +246,7 @@ def filter_of(fields: Mapping[str, Any]) -> ReviewFilter:
         tool=given["tool"],
         kind=given["kind"] if given["kind"] in KINDS else "",
         reason=given["reason"],
+        names=given["names"] == "1",
         over=int(over) if over.isascii() and over.isdigit() and len(over) < 10 else 0,
         q=given["q"],
     )
@@ -447,8 +454,11 @@ class GroupedReview:
         for item in self.leads:
             line, reason = self.line(item), group_key(self.titles.reason(item))
             undecided = item.standing is ReviewStatus.UNDECIDED
+            names = item.origin is not None and has_names_only_there(item.origin.reason)
             size = self.full_effect(item)
-            found[item.target] = ProposalFacts(undecided, self.is_opened(item), line.tool, line.kind, reason, size)
+            found[item.target] = ProposalFacts(
+                undecided, self.is_opened(item), line.tool, line.kind, reason, names, size
+            )
         return found
 
     def listed(self, items: Sequence[ReviewItem]) -> Sequence[ReviewItem]:

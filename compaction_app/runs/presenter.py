@@ -29,7 +29,7 @@ from compaction_app.core.states import ACTIVE, EventKind, RunState
 from compaction_app.core.transcript import TranscriptEntry
 from compaction_app.models import Proposal, Run, RunEvent
 from compaction_app.planning.plan import EMBEDDED, source_of_query
-from compaction_app.planning.snapshots import Prepared, read_snapshot_texts
+from compaction_app.planning.snapshots import Prepared, is_prepared, read_snapshot_texts
 from compaction_app.providers.types import dollars
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Target, Texts
@@ -38,6 +38,7 @@ from sessions_app.sessionlog.text import plural
 
 from .automatic import chosen_planner, due_sessions, is_on, note_on_planner, skipped_because
 from .forms import repeated_fields
+from .reviews import review_of
 from .unseen_proposals import outgrown
 
 ARGUMENT_CHARACTERS: Final = 160
@@ -582,8 +583,10 @@ def view_run(run: Run, *, whole: bool = False) -> dict[str, Any]:
 
 
 def proposal_count(run: Run) -> int:
-    """The number of proposals that a reviewer decides about."""
-    return run.proposals.exclude(source=Proposal.Source.REPAIR).count()
+    """The number of proposals that a reviewer decides about; of a plan that is being made, those of its planner."""
+    if run.is_active or not is_prepared(run):
+        return run.proposals.exclude(source=Proposal.Source.REPAIR).count()
+    return review_of(run).total
 
 
 def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -> Followed | None:

@@ -389,7 +389,6 @@ STAYS_SHOWN: Final = 60
 """The number of entries that are unfolded in place at a time."""
 LARGE: Final = 500
 """The number of tokens above which a proposal counts as large."""
-RISKY: Final = group_key(ONLY_HERE)
 UNKNOWN_REASON: Final = "A reason that no proposal has"
 SIGNED: Final = frozenset(
     {ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
@@ -635,15 +634,15 @@ class ReviewDesk(grouped_review.GroupedReview):
             chip("Not opened", unopened=True),
             chip(f"Over {LARGE:,} tokens", over=LARGE),
         ]
-        if RISKY in reasons:
-            chips.append(chip("Names only here", reason=RISKY))
+        if chosen.names or any(one.names for one in facts):
+            chips.append(chip("Names only here", names=True))
         if chosen.over not in (0, LARGE):
             chips.append(chip(f"Over {chosen.over:,} tokens", over=chosen.over))
         if chosen.tool:
             chips.append(chip(chosen.tool, tool=chosen.tool))
         if chosen.kind:
             chips.append(chip(KINDS[chosen.kind].capitalize(), kind=chosen.kind))
-        if chosen.reason and (chosen.reason != RISKY or RISKY not in reasons):
+        if chosen.reason:
             chips.append(chip(reasons.get(chosen.reason, UNKNOWN_REASON), reason=chosen.reason))
         if chosen.q:
             chips.append(chip(chosen.q if chosen.is_pattern else f"“{chosen.q}”", q=chosen.q))
