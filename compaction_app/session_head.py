@@ -81,7 +81,7 @@ class SessionHead:
             readers=readers_of(session.agent),
             why_no_plan=why_no_plan,
             why_no_summary=why_no_plan or _why_no_summary(session, reading),
-            export_note=note_of(session.agent, session.path, "all") if reading is not None else "",
+            export_note=_export_note(session),
         )
 
 
@@ -101,6 +101,14 @@ def _opened(session: Session) -> tuple[int | None, Reading | None]:
     except RedlineError:
         return None, None
     return branches, document.reading
+
+
+def _export_note(session: Session) -> str:
+    """The use of its recorded lines; empty if the file cannot be read now."""
+    try:
+        return note_of(session.agent, session.path, "all")
+    except RedlineError:
+        return ""
 
 
 def _why_no_plan(session: Session) -> str:

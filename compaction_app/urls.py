@@ -71,8 +71,8 @@ urlpatterns = [
     path("api/plans/<int:run>", api_views.run, name="api_run"),
     path("api/plans/<int:run>/stop", api_views.stop, name="api_stop"),
     # The earlier addresses, until the next version.
-    path("api/runs/<int:run>", api_views.run),
-    path("api/runs/<int:run>/stop", api_views.stop),
+    path("api/runs/<int:run>", api_views.run, name="api_earlier_run"),
+    path("api/runs/<int:run>/stop", api_views.stop, name="api_earlier_stop"),
     path("api/handshakes", handshakes_api.handshakes, name="api_handshakes"),
     path("api/handshakes/<int:handshake>", handshakes_api.handshake, name="api_handshake"),
     path("inbox/agents", handshakes_views.handshakes, name="handshakes"),

@@ -264,6 +264,8 @@ def staged(session, redline):
         "api_compact": f"/api{at}/compact",
         "api_run": f"/api/runs/{run.pk}",
         "api_stop": f"/api/runs/{run.pk}/stop",
+        "api_earlier_run": f"/api/runs/{run.pk}",
+        "api_earlier_stop": f"/api/runs/{run.pk}/stop",
         "api_handshakes": "/api/handshakes",
         "api_handshake": f"/api/handshakes/{asked.pk}",
         "waiting_agents": "/inbox/agents/waiting",

@@ -363,7 +363,7 @@ def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_ori
 
 def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next_lock(path):
     failing = patch.object(LockedSession, "withdraw", side_effect=OSError(EIO, "Input/output error"))
-    with failing, pytest.raises(RedlineError, match="could not be removed"):
+    with failing, pytest.raises(RedlineError, match="could not be deleted"):
         done(approved_plan(path, writer="fork"))
     (created,) = set(path.parent.glob("*.jsonl")) - {path}
     created.unlink()

@@ -81,7 +81,7 @@ def test_each_view_is_exported_as_the_page_shows_it(form, view, there, gone, bro
     address = add_session(idle_root, "a.jsonl", COMPACTED)
     written = exported(browser, address, form, view=view).replace("call of <b>", "Call of ")
     assert [words for words in (*there, *gone) if words in written] == there
-    assert {"sees": "what the model sees", "all": "full history", "removed": "removed"}[view] in written
+    assert {"sees": "what the model sees", "all": "everything", "removed": "deleted"}[view] in written
 
 
 def test_the_page_offers_each_view_in_each_form_and_recorded_lines_are_those_of_its_entries(browser, idle_root):
@@ -98,7 +98,7 @@ def test_the_page_offers_each_view_in_each_form_and_recorded_lines_are_those_of_
     assert len(offered) == 9
     for link in offered:
         page(browser, link)
-    assert "Removed 2" in text_of(element(menu, "tr.strong"))
+    assert "Deleted" in text_of(element(menu, "dt.strong"))
     assert "a-removed.md" in browser.get(offered[6])["Content-Disposition"]
     assert "Atomic opens these lines as a session" in menu.text()
     words = [*["Markdown", "HTML", "JSONL"] * 3, "The whole session as it is stored"]
