@@ -22,6 +22,7 @@ FORMS: Final = sorted({*PROJECT.glob("*_app/pages/**/*.py"), *PROJECT.glob("*_ap
 VARIABLE: Final = "…"
 DRAWN: Final = {
     "band--…": ("quiet",),
+    "chart-box--…": ("narrow", "wide"),
     "chart__strategy--…": ("bound", "embedded", "other"),
     "field--…": ("style",),
     "sessions__…": ("agent", "context", "session", "size", "used"),
@@ -61,7 +62,7 @@ def drawn_classes() -> set[str]:
     assert {name for name in written if VARIABLE in name} == set(DRAWN)
     completed = {name.replace(VARIABLE, value) for name, values in DRAWN.items() for value in values}
     code = "".join(path.read_text(encoding="utf-8") for path in [*SCRIPTS, *FILTERS])
-    added = set(re.findall(r'(?:classList\.add\(|class=)"([\w-]+)"', code))
+    added = set(re.findall(r'(?:classList\.(?:add|toggle)\(|class=)"([\w-]+)"', code))
     forms = "".join(path.read_text(encoding="utf-8") for path in FORMS)
     added |= set(" ".join(re.findall(r'"class": "([^"]+)"', forms)).split())
     rendered = set().union(*CLASSES.values())
