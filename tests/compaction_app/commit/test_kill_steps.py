@@ -125,7 +125,7 @@ def test_a_commit_of_a_run_killed_before_any_step_is_completed_or_undone(redline
             page = work.page(name)
             assert "as a new session" in page or "as an edit in this session" in page
             assert "Nothing was written" not in page
-        assert "This run is committed" in work.page("")
+        assert "This plan is confirmed" in work.page("")
 
     work.remember()
     is_first = writer != "fork"
