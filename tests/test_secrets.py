@@ -48,6 +48,8 @@ OF_A_KIND: Final = 20 if FACTOR > 1 else 8
 """The number of pages searched per URL pattern: each run, model and provider has one."""
 OF_SESSIONS: Final = 4
 """The same for pages of sessions, which show no words of a provider: each entry has one."""
+PARTS: Final = ("compaction:preview", "sessions:palette")
+"""The URL patterns of parts of pages, which lead to a whole page where no script asks for them."""
 
 
 def pieces_of(key: str) -> set[str]:
@@ -187,6 +189,7 @@ def test_no_page_shows_a_key(seen):
     ):
         assert path in seen
     assert any("/transcript.jsonl" in path for path in seen)
+    assert not any("<!doctype" in seen[path].lower() for path in seen if _kind_of(path).partition(" ")[0] in PARTS)
     assert sum("echo" in text or "You sent" in text for text in seen.values()), "no provider's words were shown"
 
 
@@ -280,11 +283,11 @@ def seen(server):
     waiting = deque(
         ["/", "/settings/models?dropped=own", "/settings/providers/openai", "/api/sessions", f"/api{written}"]
     )
-    waiting += [f"{written}/entries/e3/text", f"{written}/tree/compare"]
+    waiting += [f"{written}/entries/e3/text", f"{written}/tree/compare", f"{written}/preview", "/go", "/go?q=written"]
     listed = [*links(server.get("/inbox")), *links(server.get("/inbox?show=done"))]
     runs = {found[1] for _, address in listed if (found := re.fullmatch("(/plans/[0-9]+)(/[a-z]+)?", address))}
     for run in sorted(runs):
-        waiting += [run, f"{run}/confirm", f"{run}/result", f"{run}/requests/3", f"/api/runs/{run.rpartition('/')[2]}"]
+        waiting += [run, f"{run}/confirm", f"{run}/result", f"{run}/requests/3", f"/api/plans/{run.rpartition('/')[2]}"]
     while waiting:
         path = waiting.popleft()
         kind = _kind_of(path)
@@ -314,6 +317,8 @@ def refused(server: Server, path: str, body: bytes | None = None) -> str:
     request = urllib.request.Request(server.base + quote(path, safe="/?=&%:+~,;@!$'()*"), body)
     if path.startswith("/api/"):
         request.add_header("Authorization", f"Bearer {api_token(server.data)}")
+    elif _kind_of(path).partition(" ")[0] in PARTS:
+        request.add_header("HX-Request", "true")
     try:
         answer = server._opener.open(request)
     except urllib.error.HTTPError as error:

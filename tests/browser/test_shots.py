@@ -341,7 +341,7 @@ def _written(stage: Stage, run: str) -> Pages:
     backups = f"{address}/backups"
     restore = html.elements(server.get(backups), 'a[href$="/restore"]')[0]
     backup = str(restore.attributes["href"]).removesuffix("/restore")
-    server.wait_for(lambda: "Nothing was removed" not in server.get(f"{address}?view=removed"))
+    server.wait_for(lambda: "Nothing was deleted" not in server.get(f"{address}?view=removed"))
     return {
         "session-removed": f"{address}?view=removed",
         "session-compacted": f"{address}?view=all",

@@ -19,9 +19,10 @@ from redline.configuration import FILE_NAME, RootSetting, default_roots, load
 from redline.settings import local_zone
 from sessions_app.index.demo_session import DEMO_MARKER
 from sessions_app.sessionlog.errors import SystemFailure
+from tests.browser.scenarios import finished_run
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
-from tests.html import missing
+from tests.html import addresses, missing
 from tests.installation import Installation
 from tests.processes import become_nobody, in_child, refusal_in_child
 from tests.server import place_in
@@ -215,9 +216,8 @@ def test_every_file_of_a_server_and_of_a_command_is_private(shared_server):
         with place_in(shared_server, "private") as server:
             path = server.put("work.jsonl", working_session())
             path.chmod(0o664)
-            address = server.session("work.jsonl")
-            run = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
-            server.wait_for(lambda: "Review the proposals" in server.text(run))
+            run = finished_run(server, server.session("work.jsonl"))
+            assert f"{run}/confirm" in addresses(server.get(f"{run}/log"))
             compact = [sys.executable, "-P", "-m", "redline", "compact", path, "--yes", "--live"]
             assert subprocess.run(compact, env=server.environment, capture_output=True).returncode == 0
             beside = [mode(one) for one in path.parent.iterdir()]

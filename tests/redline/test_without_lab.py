@@ -41,10 +41,12 @@ def test_pages_lead_to_the_lab_only_if_it_is_there(tmp_path):
     roots = json.dumps([{"path": str(path.parent), "agent": "pi", "reader": "pi"}])
     with start_server(tmp_path, REDLINE_ROOTS=roots) as server:
         session = server.session("Mend the parser.")
+        # In the menu of its head.
+        tested = "/insights/benchmark/new?session=1"
         more = {
-            session: {"/insights/benchmark/new?session=1"},
-            f"{session}/timeline": {f"{session}/hindsight", f"{session}/hindsight?entry=e5"},
-            f"{session}/lost": {f"{session}/hindsight?entry=e5"},
+            session: {tested},
+            f"{session}/timeline": {tested, f"{session}/hindsight", f"{session}/hindsight?entry=e5"},
+            f"{session}/lost": {tested, f"{session}/hindsight?entry=e5"},
             "/inbox": {"/insights/costs"},
         }
         for page in ("/", *more, "/history/backups", "/settings/models", "/settings"):

@@ -164,7 +164,7 @@ def test_a_small_window_is_marked_or_refused_by_the_same_numbers_as_in_the_readm
     sent(browser, "/settings/models/add", {**MODEL, "name": "small", "window": "8000", "output_limit": "500"})
     assert text_of(page(browser)).count("small for a planner") == 1
     readme = " ".join((PROJECT / "README.md").read_text(encoding="utf-8").split())
-    assert f"at least {SMALLEST_WINDOW:,} tokens; {COMFORTABLE_WINDOW:,} or more is better" in readme
+    assert f"at least {SMALLEST_WINDOW:,} tokens, better {COMFORTABLE_WINDOW:,} or more" in readme
     assert f"an output limit of at least {SMALLEST_OUTPUT:,} tokens" in readme
     form = text_of(page(browser, "/settings/models/add"))
     assert f"At least {SMALLEST_WINDOW:,}; less than {COMFORTABLE_WINDOW:,} is small for a planner." in form
@@ -187,7 +187,7 @@ def test_a_slash_more_or_less_and_a_page_that_is_gone_lead_to_the_models(browser
         assert answer.status_code == 200
         assert (answer.request["PATH_INFO"], answer.request["QUERY_STRING"]) == (there, "page=1")
     shown = page(browser, "/settings/models/12345", 404)
-    assert "a model or a provider may have been removed" in text_of(shown)
+    assert "a model or a provider may have been deleted" in text_of(shown)
     assert elements(shown, 'a.button[href="/settings/models"]')
 
 

@@ -309,7 +309,7 @@ def test_a_hook_that_exits_or_could_not_be_loaded_fails_only_its_run(session):
 
 def test_the_settings_page_shows_the_hooks_in_force(browser, known_root):
     with override_configuration(hooks=["my_hooks"]):
-        page = browser.get("/settings")
+        page = browser.get("/settings/advanced")
     (setting,) = [row for row in elements(page, "tbody tr") if text_of(row).startswith("hooks ")]
     assert "my_hooks" in text_of(setting)
 

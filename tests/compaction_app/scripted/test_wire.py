@@ -135,7 +135,7 @@ def test_the_command_prints_its_addresses_and_its_scripts(redline, monkeypatch):
     ended = redline.call("fake_provider", "--port", "0")
     (port,) = ports
     assert ended.code == 0
-    for words in (f"http://127.0.0.1:{port}/v1", "Models page", "thinking-signed", "calls-N"):
+    for words in (f"http://127.0.0.1:{port}/v1", "Settings › Models", "thinking-signed", "calls-N"):
         assert words in ended.out
 
 

@@ -133,7 +133,7 @@ def test_logging_out_ends_this_browsers_session_and_every_copy_of_its_cookie(clo
     assert answer.cookies[COOKIE].value == ""
     for one in (browser, before, after):
         assert one.get("/").status_code == 403
-        assert one.get("/api/runs/1").status_code == 401
+        assert one.get("/api/plans/1").status_code == 401
     assert other.get("/").status_code == 200
 
 
@@ -141,7 +141,7 @@ def test_logging_out_needs_a_form_of_this_site(known_root):
     strict = authorized_client(enforce_csrf_checks=True)
     assert strict.post("/log-out").status_code == 403
     assert strict.get("/log-out").status_code == 405
-    assert "/log-out" in actions(strict.get("/settings"))
+    assert "/log-out" in actions(strict.get("/settings/browser"))
 
 
 def test_ended_sessions_are_remembered_while_their_cookies_could_be_valid(tmp_path, clock):

@@ -97,7 +97,7 @@ def test_a_client_that_sends_the_same_messages(redline, certified, does):
     with unchanged(redline.home / ".codex"):
         found = certified(does).ok()
         assert "Client: Codex 0.169.0 sends the same messages when it continues a copy." in found.out
-        assert "read as codex because the client is Codex 0.169.0" in found.out
+        assert "opened as codex because the client is Codex 0.169.0" in found.out
 
 
 @pytest.mark.parametrize(
