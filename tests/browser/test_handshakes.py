@@ -4,6 +4,7 @@ The page of its question is also for people who use a keyboard, a screen reader 
 """
 
 import re
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -94,13 +95,11 @@ def test_what_is_approved_is_applied_and_shown(server, browse, bridge):
     bridge.ask()
     banner(page)
     page.get_by_role("link", name=re.compile("^Review −")).first.click()
-    expect(page).to_have_url(re.compile("/review$"))
-    page.goto(page.url.replace("/review", "/commit?undecided=1"))
-    page.get_by_role("button", name="Approve all").click()
-    approve = page.get_by_role("button", name="Approve and let pi continue")
-    expect(approve).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/plans/\d+$"))
+    page.get_by_role("button", name=re.compile("^Approve all .* and confirm$")).click()
+    expect(page).to_have_url(re.compile("/confirm$"))
     confirm_all(page)
-    approve.click()
+    page.get_by_role("button", name="Approve and let pi continue").click()
     expect(page.get_by_role("heading", name="pi applies what you approved")).to_be_visible()
     answer = bridge.answered()
     assert answer["do"] == "apply"
@@ -125,11 +124,10 @@ def test_the_pages_of_a_question_fit_and_are_accessible_although_the_title_is_lo
     page = listening(watched)
     bridge.ask()
     banner(page)
-    run = bridge.poll()["review"].rsplit("/inbox", 1)[1]
     pages = {
         "asked": f"/inbox/agents/{bridge.number}",
         "questions": "/inbox/agents",
-        "asked-review": f"/plans/{run}/log",
+        "asked-review": urlsplit(bridge.poll()["review"]).path,
         "asked-list": "/",
     }
     have_no_faults(watched, pages)

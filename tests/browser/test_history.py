@@ -1,10 +1,13 @@
 """The Back button shows whole, consistent pages, and the browser keeps no session content for it."""
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.acts import confirm_all
 from tests.browser.scenarios import decide, finished_run, title, titled_session, undecided_keys
+from tests.html import elements, parse, text_of
 from tests.server import place_in
 
 STORED = """() => [window.sessionStorage, window.localStorage].flatMap((store) => Object.entries(store))"""
@@ -22,7 +25,7 @@ def server(shared_server):
 
 def is_whole_list(page: Page, text: str, rows: int) -> None:
     """Expect the complete page of the list, and a filter box that matches its rows."""
-    expect(page.locator("table.sessions tbody tr")).to_have_count(rows)
+    expect(page.locator("table.sessions tr[id]")).to_have_count(rows)
     expect(page.locator("header.site-header")).to_have_count(1)
     expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
     expect(page.get_by_label("Filter by name or project")).to_have_value(text)
@@ -87,12 +90,16 @@ def test_back_to_a_refused_form_shows_its_page(server, browse):
 def test_an_address_that_only_accepts_post_redirects_to_the_page_of_its_form(server):
     session = server.session(title("first"))
     run = finished_run(server, session)
+    first, plan = title("first"), f"Plan {run.removeprefix('/plans/')}"
     pages = {
-        f"{run}/decide": "Review of run",
-        **dict.fromkeys([f"{run}/{name}" for name in ("stop", "resume", "again")], "What run"),
-        **dict.fromkeys([f"{session}/{name}" for name in ("reader", "read-anew", "migrate")], title("first")),
-        f"{session}/backups/any/verify": "Backups",
+        f"{run}/decide": f"{plan}, {len(undecided_keys(server, run))} undecided: {first}",
+        **dict.fromkeys(
+            [f"{run}/{name}" for name in ("stop", "resume", "again")], f"{plan}, planned, the target is met: {first}"
+        ),
+        **dict.fromkeys([f"{session}/{name}" for name in ("reader", "read-anew", "migrate")], first),
+        f"{session}/backups/any/verify": f"Backups: {first}",
         "/settings/providers/openai/agreement": "Models",
     }
     for address, words in pages.items():
-        assert words in server.get(address), address
+        named = text_of(elements(parse(server.get(address)), "title")[0])
+        assert re.fullmatch(rf"(\(\d+\) )?{re.escape(words)} · Redline", named), address
