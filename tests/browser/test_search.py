@@ -26,8 +26,9 @@ def server(shared_server):
         )
     ]
     with place_in(shared_server, "search") as mine:
-        mine.put("hay.jsonl", chain(*turns))
+        # The one that is written last was used last, and so comes first.
         mine.put("other.jsonl", chain(user("Where is the needle?")))
+        mine.put("hay.jsonl", chain(*turns))
         mine.wait_for(lambda: "3 places in 2 sessions" in text_of(mine.get("/search?q=needle")))
         yield mine
 
@@ -76,11 +77,11 @@ def test_the_palette_offers_what_the_page_does_and_the_turns_of_a_session(server
     page.keyboard.press("Control+k")
     options = page.locator("#palette").get_by_role("option")
     page.keyboard.type("> compact")
-    expect(options).to_have_text([re.compile("Compact…")])
+    expect(options).to_have_text([re.compile("Compact…"), "Compaction settings…"])
     page.locator("#palette-words").fill("# needle")
     expect(options).to_have_text([re.compile("Where is the needle")])
     page.locator("#palette-words").fill("> compact")
-    expect(options).to_have_text([re.compile("Compact…")])
+    expect(options).to_have_text([re.compile("Compact…"), "Compaction settings…"])
     page.keyboard.press("Enter")
     page.wait_for_url("**/compact")
 
