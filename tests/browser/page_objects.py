@@ -41,7 +41,7 @@ def journey_server(base: Path) -> Iterator[Server]:
     for number in range(OTHERS):
         backdate(place_titled(root, f"other-{number}", steps=1, words=number), hours=2)
     with start_server(base) as server:
-        server.wait_for(lambda: f"{SESSIONS} sessions in" in server.get("/"))
+        server.wait_for(lambda: f"{SESSIONS} sessions of" in server.get("/"))
         yield server
 
 
