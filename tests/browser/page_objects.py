@@ -79,7 +79,7 @@ class Journey:
         page.get_by_label("Filter by name or project").fill("forked")
         if not self.scripted:
             self.press("Filter")
-        rows = page.locator("table.sessions tbody tr")
+        rows = page.locator("table.sessions tr[id]")
         expect(rows).to_have_count(1)
         expect(rows).to_contain_text(title("forked"))
         page.get_by_label("Filter by name or project").fill("")
