@@ -41,7 +41,7 @@ def journey_server(base: Path) -> Iterator[Server]:
     for number in range(OTHERS):
         backdate(place_titled(root, f"other-{number}", steps=1, words=number), hours=2)
     with start_server(base) as server:
-        server.wait_for(lambda: f"{SESSIONS} sessions in" in server.get("/"))
+        server.wait_for(lambda: f"{SESSIONS} sessions of" in server.get("/"))
         yield server
 
 
@@ -79,7 +79,7 @@ class Journey:
         page.get_by_label("Filter by name or project").fill("forked")
         if not self.scripted:
             self.press("Filter")
-        rows = page.locator("table.sessions tbody tr")
+        rows = page.locator("table.sessions tr[id]")
         expect(rows).to_have_count(1)
         expect(rows).to_contain_text(title("forked"))
         page.get_by_label("Filter by name or project").fill("")
