@@ -47,7 +47,7 @@ def test_evidence_appears_where_a_proposal_is_opened(server, run, browse, width)
     expect(page.locator(".proposal__still").first).to_contain_text("30 of 40")
     press(page, "n", "Enter")
     opened = page.locator(".proposal__open .evidence")
-    expect(opened).to_contain_text("Only 30 of 40 lines still stand later in what stays; 10 do not.")
+    expect(opened).to_contain_text("Only 30 of 40 lines are kept in later entries, unchanged; 10 are not.")
     expect(opened.locator(".is-lost")).to_have_count(10)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     # Keys act on the row while and after its evidence is loaded.
