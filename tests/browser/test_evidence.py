@@ -78,7 +78,7 @@ def test_a_preview_follows_the_pattern_that_is_typed(server, run, browse):
         "/function_3[0-9]/": "1 proposal",
     }
     for typed, words in previews.items():
-        page.get_by_label("Text, or a pattern between slashes").fill(typed)
+        page.get_by_label("Text, or a pattern between slashes", exact=True).fill(typed)
         expect(page.locator("#preview")).to_contain_text(words)
     page.get_by_role("button", name="Approve 1").click()
     expect(page.get_by_role("status").first).to_contain_text("You selected everything with /function_3[0-9]/.")
