@@ -47,7 +47,7 @@ def test_evidence_appears_where_a_proposal_is_opened(server, run, browse, width)
     expect(page.locator(".proposal__still").first).to_contain_text("30 of 40")
     press(page, "n", "Enter")
     opened = page.locator(".proposal__open .evidence")
-    expect(opened).to_contain_text("Only 30 of 40 lines still stand later in what stays; 10 do not.")
+    expect(opened).to_contain_text("Only 30 of 40 lines are kept in later entries, unchanged; 10 are not.")
     expect(opened.locator(".is-lost")).to_have_count(10)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     # Keys act on the row while and after its evidence is loaded.
@@ -78,9 +78,9 @@ def test_a_preview_follows_the_pattern_that_is_typed(server, run, browse):
         "/function_3[0-9]/": "1 proposal",
     }
     for typed, words in previews.items():
-        page.get_by_label("Text, or a pattern between slashes").fill(typed)
+        page.get_by_label("Text, or a pattern between slashes", exact=True).fill(typed)
         expect(page.locator("#preview")).to_contain_text(words)
-    page.get_by_role("button", name="Approve 1").click()
+    page.get_by_role("button", name="Approve 1", exact=True).click()
     expect(page.get_by_role("status").first).to_contain_text("You selected everything with /function_3[0-9]/.")
     page.wait_for_load_state()
     page.keyboard.press("u")
@@ -93,4 +93,4 @@ def test_a_plan_is_started_from_what_is_like_an_entry(server, run, browse):
     expect(page.get_by_role("link", name="everything older than this")).to_be_visible()
     page.get_by_role("link", name="all results of read").click()
     page.get_by_role("button", name="Start a plan from 1").click()
-    expect(page.get_by_role("main")).to_contain_text("selected by hand")
+    expect(page.get_by_role("main")).to_contain_text("You selected what this plan proposes.")

@@ -207,7 +207,7 @@ def test_on_a_phone_four_buttons_decide_with_a_thumb(server, review, browse):
 
 def test_a_range_is_selected_with_the_mouse_and_shift(server, review, browse):
     page = browse(server).open(review)
-    ticks = page.locator(".tick")
+    ticks = page.locator(".proposal .tick")
     ticks.nth(1).click()
     ticks.nth(4).click(modifiers=["Shift"])
     expect(page.locator("#picked")).to_have_text("4 selected")
