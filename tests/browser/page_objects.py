@@ -221,12 +221,12 @@ class Journey:
         """Commit a session that was just written to, which needs a confirmation; returns the previous bytes."""
         page, before = self.page, self.path.read_bytes()
         shutil.copyfile(self.path, self.path.with_suffix(".before"))
-        self.click(re.compile("^Last look"))
+        self.click(re.compile("^Confirm [0-9]"))
         page.wait_for_url("**/confirm")
         os.utime(self.path)
         page.reload()
         if self.scripted:
-            page.get_by_role("link", name=re.compile("^[12] ticks? missing$")).click()
+            page.get_by_role("link", name=re.compile("^[0-9]+ ticks? missing$")).click()
             expect(page.locator("input[name=yes]").first).to_be_focused()
         else:
             self.watched.expect(INVALID)

@@ -30,6 +30,7 @@ def test_a_browser_opens_the_secret_name_and_logs_out(server, browse):
     listing = other.open("/")
     listing.locator("#listing[data-asked]").wait_for()
     page.get_by_role("link", name="Settings").click()
+    page.get_by_role("link", name="This browser").click()
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("You are logged out")
     watched.expect("status of 403")
@@ -55,4 +56,5 @@ def test_a_plain_server_works_in_a_browser(tmp_path_factory, browse):
         page = browse(plain).open("/")
         page.locator("#listing[data-asked]").wait_for()
         page.get_by_role("link", name="Settings").click()
+        page.get_by_role("link", name="This browser").click()
         expect(page.get_by_role("button", name="Log out")).to_be_visible()

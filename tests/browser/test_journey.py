@@ -54,7 +54,7 @@ def test_an_imported_session_is_compacted_and_downloaded_byte_for_byte(server, b
     journey.plan(server.session("from-elsewhere.jsonl", below=server.data / "sessions"))
     page.get_by_role("link", name=re.compile("^Review")).first.click()
     journey.approve_groups()
-    page.get_by_role("link", name=re.compile("^Last look")).click()
+    page.get_by_role("link", name=re.compile("^Confirm [0-9]")).click()
     page.wait_for_url("**/confirm")
     # Its agent is a guess, so that a new session is offered first.
     page.locator('a[href="?writer=context-edit"]').click()

@@ -100,7 +100,7 @@ def test_a_lost_server_is_announced_and_a_form_sent_to_it_says_that_nothing_was_
     with start_server(tmp_path) as server:
         watched = browse(server)
         watched.expect(*LOST)
-        review = watched.open(f"{finished_run(server, server.session(title('lost')))}/review")
+        review = watched.open(finished_run(server, server.session(title("lost"))))
         review.wait_for_load_state("networkidle")
         page = open_list(watched)
         for one in (page, review):
