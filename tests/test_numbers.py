@@ -125,9 +125,10 @@ def test_all_pages_of_one_walk_agree(browser, redline, root, name):
     assert (dry["before"], dry["deleted"], dry["goal"]) == (size.tokens, run.struck, run.goal)
     assert near(goal, run.goal, size)
     review_agrees(browser, run, size)
+    log, inbox = page(browser, f"{run.get_absolute_url()}/log"), page(browser, reverse("compaction:runs"))
     for css, expected in (("data[title]", size.tokens), ("data.red", run.struck)):
-        assert value(page(browser, f"{run.get_absolute_url()}/log"), css) == expected
-        assert value(page(browser, reverse("compaction:runs")), css) == expected
+        assert value(log, f".sum__now {css}") == expected
+        assert value(inbox, css) == expected
     account = account_of(run)
     assert account.struck == size.tokens - account.after.tokens
     commit_page_agrees(browser, account)
@@ -177,7 +178,7 @@ def commit_page_agrees(browser: Client, account: ReviewAccount) -> None:
     before, after = account.before.tokens, account.after.tokens
     shown = page(browser, reverse("compaction:commit", args=(account.run.pk,)))
     assert values(shown, "data[title]") == {before, after}
-    assert value(shown, "h1 data") == account.struck
+    assert value(shown, "h1 .red data") == account.struck
     tables_agree(shown, account)
     for rows in (account.kinds, account.tools):
         assert sum(row.before for row in rows) == before

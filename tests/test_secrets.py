@@ -199,7 +199,7 @@ def test_every_url_was_searched(seen):
     only_posted = {
         "stop", "resume", "again", "decide", "reader", "reindex", "migrate", "verify_backup", "agreement",
         "test_model", "api_compact", "api_stop", "log_out", "approve_rest", "decline_handshake", "take_back_handshake",
-        "test_agent", "dismiss",
+        "test_agent", "dismiss", "api_earlier_stop",
     }  # fmt: skip
     # Nothing was imported here; the review of the planned run is closed; one URL only redirects; a hand-off is offered
     # only for agents whose sessions cannot be written to; no session has a
@@ -208,7 +208,7 @@ def test_every_url_was_searched(seen):
         "remove", "stays", "select", "evidence", "handoff", "lost", "lost_report", "picture",
         "review_place", "draft", "stop_draft", "use_draft", "discard_draft", "append_draft", "draft_lost",
         "experiment", "stop_experiment", "delete_experiment", "experiment_csv", "experiment_json",
-        "handshake", "api_handshakes", "api_handshake", "remove_agent",
+        "handshake", "api_handshakes", "api_handshake", "remove_agent", "api_earlier_run",
     }  # fmt: skip
     named = {name for name, pattern in _patterns(get_resolver()) if any(map(pattern.search, paths))}
     missing = {name for name, _ in _patterns(get_resolver())} - named - only_posted - elsewhere

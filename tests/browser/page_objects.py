@@ -66,7 +66,7 @@ class Journey:
         return self.server.root / self.name
 
     def click(self, name: str | re.Pattern[str], role: Any = "link", within: Locator | None = None) -> None:
-        (within or self.page.locator("body")).get_by_role(role, name=name).first.click()
+        (within or self.page.locator("body")).get_by_role(role, name=name).locator("visible=true").first.click()
 
     def press(self, name: str | re.Pattern[str], within: Locator | None = None) -> None:
         self.click(name, "button", within)

@@ -29,8 +29,8 @@ class Clicks:
         if not self.pages or self.pages[-1] != path:
             self.pages.append(path)
 
-    def click(self, role: str, name: str | re.Pattern[str]) -> None:
-        self.page.get_by_role(role, name=name).first.click()  # type: ignore[arg-type]  # a role of this module
+    def click(self, role: str, name: str | re.Pattern[str], within: str = "body") -> None:
+        self.page.locator(within).get_by_role(role, name=name).first.click()  # type: ignore[arg-type]  # a role of this module
         self.number += 1
 
 
@@ -39,7 +39,7 @@ def walk(page: Page, row: str) -> Clicks:
     clicks = Clicks(page)
     clicks.click("link", re.compile(row))
     expect(page.get_by_role("heading", level=1)).to_be_visible()
-    clicks.click("link", "Compact…")
+    clicks.click("link", "Compact…", "#session-head")
     expect(page.get_by_role("heading", name="Compact", exact=True)).to_be_visible()
     clicks.click("button", re.compile("^Plan"))
     clicks.click("button", re.compile("^Approve all .* and confirm$"))
@@ -55,6 +55,7 @@ def check(browse: Callable[[Server], Watched], server: Server, row: str) -> None
     clicks = walk(page, row)
     assert clicks.number == 5
     assert len(clicks.pages) == 4, clicks.pages
+    page.close()  # before its server ends
 
 
 def test_the_demo_is_compacted_in_five_clicks_and_four_pages(browse, tmp_path):

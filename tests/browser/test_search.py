@@ -90,6 +90,7 @@ def test_escape_closes_the_palette_and_the_focus_returns(page):
     opener = page.get_by_role("link", name="Search, or go to")
     opener.press("Enter")
     expect(page.locator("#palette-words")).to_be_focused()
+    expect(page.locator("#palette-words")).to_have_attribute("aria-activedescendant", "palette-0")
     page.keyboard.press("ArrowDown")
     expect(page.locator("#palette-words")).to_have_attribute("aria-activedescendant", "palette-1")
     have_no_faults_here(page, "palette", VIEWS.index(View(1_440, "dark", "own")))

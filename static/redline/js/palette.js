@@ -110,6 +110,7 @@
 
   let waiting = 0;
   field.addEventListener("input", () => {
+    asked += 1; // a response to what was typed before is not shown either
     isAwaited = true;
     window.clearTimeout(waiting);
     waiting = window.setTimeout(load, WAIT_MS);
