@@ -501,7 +501,7 @@ def plan_differs(run: Run) -> Conflict:
     return Conflict(
         "plan_differs",
         f"Plan {run.pk} is no longer the one that was shown: something was decided since, or the session changed. "
-        " Nothing was written. Review it again.",
+        "Nothing was written. Review it again.",
     )
 
 
